@@ -1,0 +1,28 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint bench-spine clean
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cpu,models,dev]'
+	touch $(READY)
+
+demo: $(READY)  ## port MiniLM-L6 and show the verdict
+	$(BIN)/portwright run recipes/minilm-l6
+
+test: $(READY) lint  ## the test suite
+	$(BIN)/python -m pytest -q
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench-spine: $(READY)  ## wall time and peak memory against a plain script; the two ratios last
+	$(BIN)/python benchmarks/spine.py
+
+clean:
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache recipes/*/port recipes/*/PORT_REPORT.md

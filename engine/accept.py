@@ -1,0 +1,198 @@
+"""The verdict: limits times measurements. A claim is pass, fail or not run with the reason; never assumed."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from engine.compare import Comparison
+from engine.plain import from_plain
+from engine.record import Record
+from engine.recipe import Limits
+from engine.steps import NAMES, STEPS
+from engine.values import StepResult
+
+Status = Literal["pass", "fail", "not run"]
+AT_LEAST = frozenset({"cosine", "argmax"})  # metrics whose limit is a smallest value
+_OPTIONAL = frozenset({"simplify", "rewrite", "verify", "bench", "score"})
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One thing the recipe asks. ``evidence`` says how it is known: compared, rehearsed, built, measured."""
+
+    name: str
+    status: Status
+    limit: str
+    value: float | None = None
+    where: str = ""
+    evidence: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``accepted`` holds when no claim fails and every step that had to run did."""
+
+    accepted: bool
+    headline: str
+    claims: tuple[Claim, ...]
+
+
+def judge(record: Record, require: Sequence[str] = ()) -> Verdict:
+    """Judge a run. Steps named in ``require`` count as failed when they were not run."""
+    claims = [*_parity(record), *_engine(record), *_build(record), *_required(record, require)]
+    wanted = {step.name for step in STEPS[: NAMES.index(record.until) + 1]}
+    claims = [claim for claim in claims if _step_of(claim) in wanted or claim.name.startswith("require.")]
+    failed = [claim for claim in claims if claim.status == "fail"]
+    if record.interrupted:
+        return Verdict(False, "INTERRUPTED", tuple(claims))
+    if record.failure is not None:
+        return Verdict(False, f"NOT ACCEPTED: {record.failed_step} failed", tuple(claims))
+    if failed:
+        names = ", ".join(dict.fromkeys(claim.name for claim in failed))
+        return Verdict(False, f"NOT ACCEPTED: {names}", tuple(claims))
+    if record.until != NAMES[-1]:
+        return Verdict(True, f"ACCEPTED as far as it ran (stopped after {record.until})", tuple(claims))
+    open_claims = [claim for claim in claims if claim.status == "not run"]
+    unproven = f"; {len(open_claims)} claims not run" if open_claims else ""
+    return Verdict(True, f"ACCEPTED{unproven}", tuple(claims))
+
+
+def _step_of(claim: Claim) -> str:
+    heads = {"accept.onnx": "parity", "accept.engine (rehearsed)": "rehearse", "accept.engine (measured)": "verify"}
+    return next((step for head, step in heads.items() if claim.name.startswith(head)), "build")
+
+
+def comparisons(result: StepResult) -> tuple[Comparison, ...]:
+    """The comparisons that a step recorded."""
+    plain: Any = result.measurements.get("comparisons", [])
+    found: tuple[Comparison, ...] = from_plain(tuple[Comparison, ...], plain)
+    return found
+
+
+def parity_breached(result: StepResult, limits: Limits) -> bool:
+    """True when the parity step's figures break ``accept.onnx``."""
+    return any(claim.status == "fail" for claim in judge_limits("accept.onnx", limits, comparisons(result), ""))
+
+
+def judge_limits(
+    name: str, limits: Limits, found: Sequence[Comparison], evidence: str
+) -> list[Claim]:
+    """One claim a limit, over all outputs and shapes: the worst value decides. Nothing compared is a failure."""
+    problems = [item for item in found if item.problem]
+    claims = []
+    for field in fields(limits):
+        limit = getattr(limits, field.name)
+        if limit is None:
+            continue
+        sign = ">=" if field.name in AT_LEAST else "<="
+        text, full = f"{sign} {limit:g}", f"{name}.{field.name}"
+        if not found:
+            claims.append(Claim(full, "fail", text, evidence=evidence, why="nothing was compared"))
+        elif problems:
+            first = problems[0]
+            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+            where = f"{first.output} at {first.shape}"
+            claims.append(Claim(full, "fail", text, None, where, evidence, first.problem + more))
+        else:
+            claims.append(_worst(full, field.name, text, float(limit), found, evidence))
+    return claims
+
+
+def _worst(
+    full: str, metric: str, text: str, limit: float, found: Sequence[Comparison], evidence: str
+) -> Claim:
+    at_least = metric in AT_LEAST
+    pick = min if at_least else max
+    # NaN never wins a comparison, so it is looked for first.
+    values = [(getattr(item, metric), item) for item in found]
+    broken = [item for value, item in values if value is None or not math.isfinite(value)]
+    if broken:
+        where = f"{broken[0].output} at {broken[0].shape}"
+        return Claim(full, "fail", text, None, where, evidence, "the figure is not finite")
+    value, item = pick(values, key=lambda pair: pair[0])
+    good = value >= limit if at_least else value <= limit
+    where = f"{item.output} at {item.shape}"
+    return Claim(full, "pass" if good else "fail", text, value, where, evidence)
+
+
+def _not_run(record: Record, step: str) -> str:
+    result = record.result(step)
+    if result is None:
+        if record.failed_step:
+            return f"stopped when {record.failed_step} failed"
+        return f"stopped after {record.results[-1].step}" if record.results else "nothing was run"
+    return "" if result.status == "ok" else result.why
+
+
+def _limits_claims(record: Record, name: str, step: str, limits: Limits, evidence: str) -> list[Claim]:
+    why = _not_run(record, step)
+    result = record.result(step)
+    if why or result is None:
+        return [
+            Claim(f"{name}.{field.name}", "not run", _limit_text(limits, field.name), evidence="", why=why)
+            for field in fields(limits)
+            if getattr(limits, field.name) is not None
+        ]
+    return judge_limits(name, limits, comparisons(result), evidence)
+
+
+def _limit_text(limits: Limits, metric: str) -> str:
+    return f"{'>=' if metric in AT_LEAST else '<='} {getattr(limits, metric):g}"
+
+
+def _parity(record: Record) -> list[Claim]:
+    return _limits_claims(record, "accept.onnx", "parity", record.plan.accept.onnx, "compared")
+
+
+def _engine(record: Record) -> list[Claim]:
+    limits = record.plan.accept.engine
+    rehearsed = _limits_claims(record, "accept.engine (rehearsed)", "rehearse", limits, "rehearsed")
+    return rehearsed + _limits_claims(record, "accept.engine (measured)", "verify", limits, "measured")
+
+
+def _build(record: Record) -> list[Claim]:
+    result = record.result("build")
+    why = _not_run(record, "build")
+    facts = record.facts("build")
+    claims = []
+    status: Status = "pass" if result is not None and result.status == "ok" else "not run"
+    if result is not None and result.status == "not-run":
+        status = "fail"  # a port without an engine is no port
+    claims.append(Claim("build", status, "an engine", evidence="built" if status == "pass" else "", why=why))
+    fusion = record.plan.accept.fusion
+    for key in ("attention", "layers"):
+        bound = getattr(fusion, key) if fusion else None
+        if bound is not None:
+            claims.append(_bound(f"accept.fusion.{key}", bound, facts.get("fusion", {}).get(key), why))
+    limit = record.plan.accept.engine_mib
+    if limit is not None:
+        size = facts.get("engine_bytes")
+        value = None if size is None else size / 2**20
+        claims.append(_bound("accept.engine_mib", f"<= {limit:g}", value, why))
+    return claims
+
+
+def _bound(name: str, bound: str, value: float | None, why: str) -> Claim:
+    match = re.fullmatch(r"(>=|<=|==) *([0-9.e+-]+)", bound)
+    assert match is not None
+    if value is None:
+        if why:
+            return Claim(name, "not run", bound, why=why)
+        return Claim(name, "fail", bound, why="the build printed no fused plan to read it from")
+    limit = float(match[2])
+    good = {">=": value >= limit, "<=": value <= limit, "==": value == limit}[match[1]]
+    return Claim(name, "pass" if good else "fail", bound, float(value), "", "built")
+
+
+def _required(record: Record, require: Sequence[str]) -> list[Claim]:
+    claims = []
+    for step in require:
+        why = _not_run(record, step)
+        if why:
+            claims.append(Claim(f"require.{step}", "fail", "run", why=why))
+    return claims

@@ -1,0 +1,79 @@
+"""The command line: the only place that prints or picks an exit code. One module a command in ``commands/``."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+import click
+
+from engine import __version__
+from engine.commands import check, doctor, plan, report, run, show
+from engine.errors import Exit, PortwrightError, RecipeError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="portwright")
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+@click.pass_context
+def cli(context: click.Context, debug: bool) -> None:
+    """Port PyTorch models to TensorRT by recipe, and prove it.
+
+    \b
+    Exit codes: 0 accepted, 1 ran but not accepted, 2 recipe or usage wrong,
+    3 a step failed, 4 a fault of Portwright, 130 interrupted.
+    """
+    context.obj = debug
+
+
+for module in (check, plan, run, report, show, doctor):
+    cli.add_command(module.command)
+
+
+def main() -> None:
+    """Entry point of ``portwright``."""
+    debug = "--debug" in sys.argv
+    try:
+        code = cli(standalone_mode=False)
+    except click.exceptions.Abort:
+        code = Exit.INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        code = Exit.USAGE
+    except KeyboardInterrupt:
+        code = Exit.INTERRUPTED
+    except PortwrightError as error:
+        if debug:
+            traceback.print_exc()
+        click.echo(_told(error), err=True)
+        code = error.exit_code
+    except BrokenPipeError:
+        code = Exit.ACCEPTED
+    except Exception:  # the outermost edge: whatever gets here is a fault of ours
+        code = _bug(debug)
+    sys.exit(int(code or 0))
+
+
+def _told(error: PortwrightError) -> str:
+    if isinstance(error, RecipeError) and len(error.problems) > 1:
+        return f"{error}\n{len(error.problems)} problems"
+    return str(error)
+
+
+def _bug(debug: bool) -> Exit:
+    text = traceback.format_exc()
+    if debug:
+        click.echo(text, err=True)
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="portwright-", suffix=".log", delete=False, encoding="utf-8"
+    ) as log:
+        log.write(f"portwright {__version__}\n{' '.join(sys.argv)}\n{text}")
+    last = text.strip().splitlines()[-1]
+    click.echo(f"portwright: a fault of Portwright, not of your recipe: {last}\nlog: {Path(log.name)}", err=True)
+    return Exit.BUG
+
+
+if __name__ == "__main__":
+    main()

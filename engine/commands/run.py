@@ -1,0 +1,65 @@
+"""``portwright run``: the whole route."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from engine import route
+from engine.commands.progress import Bar, Lines, Silent
+from engine.errors import Exit
+from engine.plain import to_plain
+from engine.route import Outcome
+from engine.steps import NAMES
+
+
+@click.command("run")
+@click.argument("recipe", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for everything that is written.")
+@click.option("--until", type=click.Choice(NAMES), default=NAMES[-1], help="Stop after this step.")
+@click.option("--require", default="", help="Steps that must have run, by comma; otherwise exit 1.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON, and events as JSON lines on stderr.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only the verdict.")
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+def command(
+    recipe: Path, out: Path | None, until: str, require: str, as_json: bool, quiet: bool, debug: bool
+) -> Exit:
+    """Run RECIPE from PyTorch to TensorRT engine and port report."""
+    wanted = required_steps(require)
+    view = Silent(as_json) if as_json or quiet else Bar() if Bar.fits() else Lines()
+    with view:
+        outcome = route.run(recipe, out, until, wanted, view.observe)
+    _print(outcome, as_json, debug)
+    return outcome.exit_code
+
+
+def required_steps(text: str) -> Sequence[str]:
+    """``verify,bench`` as step names. Raises BadParameter for a word that is none."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in NAMES:
+            raise click.BadParameter(f"no step '{name}'; steps are {', '.join(NAMES)}", param_hint="--require")
+    return names
+
+
+def _print(outcome: Outcome, as_json: bool, debug: bool) -> None:
+    if as_json:
+        plain = {"verdict": to_plain(outcome.verdict), "report": str(outcome.report),
+                 "exit_code": int(outcome.exit_code), "message": outcome.message}  # fmt: skip
+        click.echo(json.dumps(plain, indent=1))
+        return
+    failure = outcome.record.failure
+    if outcome.message:
+        click.echo(outcome.message, err=True)
+    if debug and failure is not None and failure.evidence:
+        click.echo(failure.evidence, err=True)
+    for claim in outcome.verdict.claims:
+        if claim.status != "pass":
+            why = f": {claim.why}" if claim.why else f": {claim.value:.3g}" if claim.value is not None else ""
+            where = f" at {claim.where}" if claim.where else ""
+            click.echo(f"{claim.status:>8}  {claim.name} {claim.limit}{why}{where}")
+    click.echo(f"{outcome.record.plan.name}: {outcome.verdict.headline}")
+    click.echo(f"report: {outcome.report}")

@@ -1,0 +1,28 @@
+"""``portwright show``: the resolved plan as YAML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from engine import route
+from engine.errors import Exit
+from engine.plain import to_plain
+
+
+@click.command("show")
+@click.argument("recipe", type=click.Path(path_type=Path))
+def command(recipe: Path) -> Exit:
+    """Print RECIPE as resolved, with every default filled in. Runs nothing."""
+    _, plan = route.make_plan(recipe)
+    click.echo(yaml.safe_dump(_without_none(to_plain(plan)), sort_keys=False, width=110), nl=False)
+    return Exit.ACCEPTED
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return [_without_none(item) for item in value] if isinstance(value, list) else value

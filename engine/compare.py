@@ -1,0 +1,95 @@
+"""Compare named arrays. A comparison is good only when everything that should be there is, and is finite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One output at one shape against its reference.
+
+    ``problem`` is empty when the arrays could be compared; otherwise it says why not, and every
+    metric is None. ``max_abs`` and ``mean_abs`` are in the output's unit, ``rel_l2`` is the norm of
+    the difference over that of the reference, ``cosine`` the similarity of the flattened arrays,
+    ``argmax`` the share of rows of the last axis whose largest entry is the same one.
+    """
+
+    output: str
+    shape: str
+    problem: str = ""
+    elements: int = 0
+    max_abs: float | None = None
+    mean_abs: float | None = None
+    rel_l2: float | None = None
+    cosine: float | None = None
+    argmax: float | None = None
+
+
+def compare(
+    expected: Mapping[str, Array], got: Mapping[str, Array], shape: str = ""
+) -> tuple[Comparison, ...]:
+    """Compare every output; outputs missing from ``got`` and outputs nobody asked for are problems."""
+    results = []
+    for name, reference in expected.items():
+        if name not in got:
+            results.append(Comparison(name, shape, f"missing; there are: {', '.join(sorted(got)) or 'none'}"))
+        else:
+            results.append(_one(name, shape, reference, got[name]))
+    for name in got:
+        if name not in expected:
+            results.append(Comparison(name, shape, "an output that nobody asked for"))
+    return tuple(results)
+
+
+def _one(name: str, shape: str, reference: Array, got: Array) -> Comparison:
+    if reference.shape != got.shape:
+        return Comparison(name, shape, f"shape {list(got.shape)}, expected {list(reference.shape)}")
+    if reference.size == 0:
+        return Comparison(name, shape, "empty: nothing to compare")
+    if (reference.dtype.kind == "f") != (got.dtype.kind == "f"):
+        return Comparison(name, shape, f"type {got.dtype}, expected {reference.dtype}")
+    wanted, actual = reference.astype(np.float64), got.astype(np.float64)
+    bad = ~np.isfinite(actual) & ~(actual == wanted)
+    bad |= ~np.isfinite(wanted) & ~(actual == wanted)
+    if bad.any():
+        what = "not finite where the reference is, or the reverse"
+        return Comparison(name, shape, f"{int(bad.sum()):,} of {bad.size:,} values {what}")
+    finite = np.isfinite(wanted)
+    wanted, actual = np.where(finite, wanted, 0.0), np.where(finite, actual, 0.0)
+    return Comparison(
+        name,
+        shape,
+        elements=reference.size,
+        max_abs=float(np.abs(wanted - actual).max()),
+        mean_abs=float(np.abs(wanted - actual).mean()),
+        rel_l2=_ratio(float(np.linalg.norm(wanted - actual)), float(np.linalg.norm(wanted))),
+        cosine=_cosine(wanted, actual),
+        argmax=_argmax(wanted, actual),
+    )
+
+
+def _ratio(part: float, whole: float) -> float:
+    if whole == 0.0:
+        return 0.0 if part == 0.0 else float(np.finfo(np.float64).max)
+    return part / whole
+
+
+def _cosine(wanted: Array, actual: Array) -> float:
+    first, second = wanted.ravel(), actual.ravel()
+    norms = float(np.linalg.norm(first)) * float(np.linalg.norm(second))
+    if norms == 0.0:
+        return 1.0 if not first.any() and not second.any() else 0.0
+    return min(1.0, float(np.dot(first, second)) / norms)
+
+
+def _argmax(wanted: Array, actual: Array) -> float:
+    if wanted.ndim == 0:
+        return 1.0
+    return float((wanted.argmax(-1) == actual.argmax(-1)).mean())

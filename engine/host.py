@@ -1,0 +1,97 @@
+"""The step host: a child process that runs the steps of one group and streams their results.
+
+Whatever a model, an exporter or a runtime does to the process (segfault, abort, memory), the
+conductor survives it and knows in which step it happened. Protocol: see :mod:`engine.process`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import resource
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from engine.errors import Failure, RecipeError, StepError
+from engine.digests import digest_file
+from engine.plain import from_plain, to_plain
+from engine.plan import Plan
+from engine.steps.context import Context, Done
+from engine.values import Artifact, StepResult
+from engine.worker import child
+from engine.worker.trt_worker import Channel
+
+def serve(request: Mapping[str, Any], channel: Channel) -> list[str]:
+    """Run ``request["steps"]`` in order, stop at the first that fails; return the names of those run."""
+    earlier = {item["step"]: from_plain(StepResult, item) for item in request["earlier"]}
+    context = Context(from_plain(Plan, request["plan"]), Path(request["out"]), earlier, _silent)
+    ran: list[str] = []
+    for name in request["steps"]:
+        channel.send("step-start", step=name)
+        context.progress = functools.partial(_progress, channel, name)
+        result, failure = run_step(name, context)
+        if result is not None:
+            context.earlier[name] = result
+            channel.send("step", result=to_plain(result))
+        if failure is not None:
+            channel.send("failure", step=name, failure=failure.to_plain())
+            break
+        ran.append(name)
+    return ran
+
+
+def _progress(channel: Channel, step: str, text: str, done: int, total: int) -> None:
+    channel.send("progress", step=step, text=text, done=done, total=total)
+
+
+def _silent(text: str, done: int, total: int) -> None:
+    pass
+
+
+def run_step(name: str, context: Context) -> tuple[StepResult | None, Failure | None]:
+    """Run one step here and now; exactly one of the two results is set."""
+    module = importlib.import_module(f"engine.steps.{name}")
+    start = time.perf_counter()
+    try:
+        done: Done = module.run(context)
+    except StepError as error:
+        traceback.print_exc()
+        return None, error.failure
+    except RecipeError as error:
+        return None, Failure(str(error), "tooling", usage=True)
+    except MemoryError:
+        return None, Failure(f"{name} ran out of memory", "tooling", fix="use smaller axes or a larger machine")
+    except Exception as error:  # process edge: anything else is a fault of ours
+        traceback.print_exc()
+        symptom = f"{type(error).__name__}: {error}"
+        return None, Failure(symptom, "tooling", evidence=traceback.format_exc(), bug=True)
+    result = StepResult(
+        step=name,
+        status="not-run" if done.skipped else "ok",
+        why=done.skipped,
+        seconds=round(time.perf_counter() - start, 3),
+        artifacts={key: _artifact(path, context.out) for key, path in done.artifacts.items()},
+        facts=done.facts,
+        measurements=done.measurements,
+        issues=done.issues,
+    )
+    return replace(result, peak_bytes=_peak_bytes()), None
+
+
+def _artifact(path: Path, out: Path) -> Artifact:
+    return Artifact(path.relative_to(out).as_posix(), digest_file(path), path.stat().st_size)
+
+
+def _peak_bytes() -> int:
+    """Peak resident memory of this process so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak) if sys.platform == "darwin" else int(peak) * 1024
+
+
+if __name__ == "__main__":
+    child.serve(serve)

@@ -1,0 +1,151 @@
+"""Execute a plan: groups of steps in child processes, one after the other, until one fails.
+
+The conductor imports neither torch nor onnx; whatever happens in a child ends as a recorded result.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from engine import accept, host, record
+from engine.errors import Failure
+from engine.plain import from_plain, to_plain
+from engine.plan import Plan
+from engine.process import run_child
+from engine.record import Record
+from engine.steps import NAMES, STEPS, Step
+from engine.steps.context import Context
+from engine.values import Issue, StepResult
+
+Event = Mapping[str, Any]
+Observer = Callable[[Event], None]
+
+
+@dataclass
+class _Run:
+    plan: Plan
+    out: Path
+    until: str
+    observer: Observer
+    results: dict[str, StepResult] = field(default_factory=dict)
+    failed_step: str = ""
+    failure: Failure | None = None
+    interrupted: bool = False
+    environment: dict[str, str] = field(default_factory=record.environment)
+
+    def record(self) -> Record:
+        return Record(
+            self.plan, tuple(self.results.values()), self.until, self.failed_step, self.failure,
+            self.interrupted, self.environment,
+        )  # fmt: skip
+
+    def keep(self, result: StepResult) -> None:
+        self.results[result.step] = result
+        self.observer({"kind": "step", "result": result})
+        record.write(self.record(), self.out)
+
+    def fail(self, step: str, failure: Failure, log_tail: tuple[str, ...] = ()) -> None:
+        self.failed_step, self.failure = step, failure
+        issue = Issue(
+            step, _klass(failure), failure.symptom, failure.cause, failure.fix,
+            failure.evidence or "\n".join(log_tail[-5:]), "open",
+        )  # fmt: skip
+        self.keep(StepResult(step, "failed", failure.symptom, issues=(issue,), log_tail=log_tail))
+
+
+def run(plan: Plan, out: Path, until: str, observer: Observer) -> Record:
+    """Run the steps up to and including ``until``. ``record.json`` in ``out`` is whole after every step."""
+    (out / "logs").mkdir(parents=True, exist_ok=True)
+    state = _Run(plan, out, until, observer)
+    try:
+        for group, steps in _groups(until):
+            if group == "here":
+                _run_here(state, steps)
+            else:
+                run_group(state, group, steps)
+            if state.failure is not None or _parity_broke(state):
+                break
+    except KeyboardInterrupt:
+        state.interrupted = True
+    finished = state.record()
+    record.write(finished, out)
+    return finished
+
+
+def _groups(until: str) -> Iterator[tuple[str, list[Step]]]:
+    wanted = STEPS[: NAMES.index(until) + 1]
+    for group, steps in groupby(wanted, key=lambda step: step.group):
+        yield group, list(steps)
+
+
+def _parity_broke(state: _Run) -> bool:
+    """A graph that is already wrong in FP32 is not lowered or built."""
+    parity = state.results.get("parity")
+    return parity is not None and accept.parity_breached(parity, state.plan.accept.onnx)
+
+
+def run_group(state: _Run, group: str, steps: list[Step]) -> None:
+    """Run the steps of one group in one child process (see :mod:`engine.host`)."""
+    current = [steps[0].name]
+
+    def on_message(message: dict[str, Any]) -> None:
+        if message["kind"] == "step":
+            result: StepResult = from_plain(StepResult, message["result"])
+            state.keep(result)
+        elif message["kind"] == "failure":
+            state.fail(message["step"], Failure.from_plain(message["failure"]))
+        else:
+            current[0] = message.get("step", current[0])
+            state.observer(message)
+
+    request = {
+        "plan": to_plain(state.plan),
+        "out": str(state.out),
+        "steps": [step.name for step in steps],
+        "earlier": [to_plain(result) for result in state.results.values()],
+    }
+    log = state.out / "logs" / f"{group}.log"
+    command = [sys.executable, "-P", "-m", "engine.host"]
+    outcome = run_child(command, request, log=log, on_message=on_message, env=_environment())
+    if outcome.kind != "ok" and state.failure is None:
+        failure = Failure(
+            f"the process running '{current[0]}' {outcome.describe()}",
+            "tooling",
+            cause="a crash in native code, or the machine ran out of memory",
+            fix=f"see {log}",
+            evidence="\n".join(outcome.log_tail[-5:]),
+        )
+        state.fail(current[0], failure, outcome.log_tail)
+
+
+def _environment() -> dict[str, str]:
+    # The child must find this very package, also when it is run from a checkout.
+    package = str(Path(__file__).resolve().parent.parent)
+    others = os.environ.get("PYTHONPATH", "")
+    return os.environ | {"PYTHONPATH": package + (os.pathsep + others if others else "")}
+
+
+def _run_here(state: _Run, steps: list[Step]) -> None:
+    for step in steps:
+        state.observer({"kind": "step-start", "step": step.name})
+
+        def progress(text: str, done: int, total: int, name: str = step.name) -> None:
+            state.observer({"kind": "progress", "step": name, "text": text, "done": done, "total": total})
+
+        context = Context(state.plan, state.out, dict(state.results), progress)
+        result, failure = host.run_step(step.name, context)
+        if failure is not None:
+            state.fail(step.name, failure, tuple(failure.evidence.splitlines()[-20:]))
+            return
+        if result is not None:
+            state.keep(result)
+
+
+def _klass(failure: Failure) -> Any:
+    return failure.klass if failure.klass in ("op", "shape", "numeric", "export", "tooling") else "tooling"

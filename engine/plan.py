@@ -1,0 +1,267 @@
+"""The plan: the recipe as resolved. Every default filled in, every name resolved, small files digested.
+
+Pure: making a plan never imports torch, onnx, onnxruntime or tensorrt and never runs the model's code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from engine.digests import digest_file
+from engine.paths import data_dir
+from engine.plain import to_plain
+from engine.recipe import (
+    Accept,
+    Axis,
+    Exporter,
+    FloatType,
+    Input,
+    IoPolicy,
+    LoadedRecipe,
+    Override,
+    Recipe,
+    Simplify,
+    Weights,
+)
+
+DEFAULT_OPSET = 18
+DEFAULT_TIME_LIMIT_S = 3600
+PARITY_SHAPES = ("min", "opt", "max", "odd")
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class PlannedModel:
+    """File and function that make the model; ``weights`` is an absolute path handed to the function."""
+
+    file: str
+    function: str
+    digest: str
+    weights: str | None
+    weights_sha256: str | None
+
+
+@dataclass(frozen=True)
+class PlannedInput:
+    dtype: str
+    shape: tuple[int | str, ...]
+    kind: str
+    numbers: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class PlannedRewrite:
+    """A rule by absolute path; ``matches`` is the expected count or None for any but zero."""
+
+    rule: str
+    path: str
+    digest: str
+    matches: int | None
+    because: str
+
+
+@dataclass(frozen=True)
+class PlannedPrecision:
+    base: FloatType
+    io: IoPolicy
+    overrides: tuple[Override, ...]
+
+
+@dataclass(frozen=True)
+class PlannedBuild:
+    """Toolchain by its recipe spelling; ``target`` is a compute capability such as ``sm89`` or None."""
+
+    toolchain: str
+    target: str | None
+    workspace_mib: int | None
+    time_limit_s: int
+    memory_limit_mib: int | None
+
+
+@dataclass(frozen=True)
+class PlannedBench:
+    rounds: int
+    warmup: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything the steps need. ``shapes`` maps a shape's name to the size of each axis."""
+
+    name: str
+    about: str
+    recipe_file: str
+    folder: str
+    seed: int
+    model: PlannedModel
+    axes: Mapping[str, Axis]
+    inputs: Mapping[str, PlannedInput]
+    outputs: tuple[str, ...]
+    shapes: Mapping[str, Sizes]
+    opset: int
+    exporter: Exporter
+    simplify: Simplify
+    rewrites: tuple[PlannedRewrite, ...]
+    precision: PlannedPrecision
+    build: PlannedBuild
+    bench: PlannedBench
+    accept: Accept
+
+    @property
+    def parity_shapes(self) -> tuple[str, ...]:
+        """Names of the shapes that outputs are compared at; the export shape is never among them."""
+        return tuple(name for name in PARITY_SHAPES if name in self.shapes)
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the plan as canonical JSON, without machine-dependent paths."""
+        plain = to_plain(self)
+        for key in ("folder", "recipe_file"):
+            plain.pop(key)
+        plain["model"].pop("weights")
+        plain["model"]["file"] = Path(self.model.file).name
+        for rewrite in plain["rewrites"]:
+            rewrite.pop("path")
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def make(loaded: LoadedRecipe) -> Plan:
+    """Resolve a checked recipe (see :mod:`engine.meaning`)."""
+    recipe, folder = loaded.recipe, loaded.folder
+    file_name, _, function = recipe.model.python.partition(":")
+    weights = recipe.model.weights
+    model = PlannedModel(
+        file=str(folder / file_name),
+        function=function,
+        digest=digest_file(folder / file_name),
+        weights=str(weights_path(weights, folder)) if weights else None,
+        weights_sha256=weights.sha256 if weights else None,
+    )
+    return Plan(
+        name=recipe.name,
+        about=recipe.about or "",
+        recipe_file=loaded.document.file,
+        folder=str(folder),
+        seed=recipe.seed or 0,
+        model=model,
+        axes=recipe.axes or {},
+        inputs={name: _input(item) for name, item in recipe.inputs.items()},
+        outputs=recipe.outputs,
+        shapes=_shapes(recipe.axes or {}),
+        opset=(recipe.export.opset if recipe.export else None) or DEFAULT_OPSET,
+        exporter=(recipe.export.exporter if recipe.export else None) or "dynamo",
+        simplify=recipe.simplify or "none",
+        rewrites=_rewrites(loaded),
+        precision=_precision(recipe),
+        build=_build(recipe),
+        bench=_bench(recipe),
+        accept=recipe.accept,
+    )
+
+
+def weights_path(weights: Weights, folder: Path) -> Path:
+    """Where the weights lie. Raises ``importlib.metadata.PackageNotFoundError`` for a missing package."""
+    if weights.package is None:
+        return (folder / str(weights.path)).resolve()
+    return Path(str(metadata.distribution(weights.package).locate_file(str(weights.path))))
+
+
+def _input(item: Input) -> PlannedInput:
+    values = item.values
+    if values is None:
+        values = "normal" if item.dtype.startswith("float") else {"integers": (0, 1)}
+    if isinstance(values, str):
+        numbers = {"normal": (0.0, 1.0), "ones": (), "zeros": ()}[values]
+        return PlannedInput(item.dtype, item.shape, values, numbers)
+    kind, pair = next(iter(values.items()))
+    return PlannedInput(item.dtype, item.shape, kind, tuple(float(number) for number in pair))
+
+
+def _rewrites(loaded: LoadedRecipe) -> tuple[PlannedRewrite, ...]:
+    planned = []
+    for rewrite in loaded.recipe.rewrites or ():
+        own = rewrite.rule.endswith(".yaml")
+        path = loaded.folder / rewrite.rule if own else data_dir("rewrites") / f"{rewrite.rule}.yaml"
+        because = rewrite.because or ""
+        planned.append(PlannedRewrite(path.stem, str(path), digest_file(path), rewrite.matches, because))
+    return tuple(planned)
+
+
+def _precision(recipe: Recipe) -> PlannedPrecision:
+    written = recipe.precision
+    if written is None:
+        return PlannedPrecision("fp32", "keep", ())
+    return PlannedPrecision(written.base or "fp32", written.io or "keep", written.overrides or ())
+
+
+def _build(recipe: Recipe) -> PlannedBuild:
+    written = recipe.build
+    return PlannedBuild(
+        toolchain=(written.toolchain if written else None) or "current",
+        target=written.target if written else None,
+        workspace_mib=written.workspace_mib if written else None,
+        time_limit_s=(written.time_limit_s if written else None) or DEFAULT_TIME_LIMIT_S,
+        memory_limit_mib=written.memory_limit_mib if written else None,
+    )
+
+
+def _bench(recipe: Recipe) -> PlannedBench:
+    rounds = recipe.bench.rounds if recipe.bench and recipe.bench.rounds is not None else 20
+    warmup = recipe.bench.warmup if recipe.bench and recipe.bench.warmup is not None else 3
+    return PlannedBench(rounds, warmup)
+
+
+def concrete(shape: tuple[int | str, ...], sizes: Sizes) -> tuple[int, ...]:
+    """``("batch", 3)`` as numbers."""
+    return tuple(sizes[size] if isinstance(size, str) else size for size in shape)
+
+
+def _shapes(axes: Mapping[str, Axis]) -> dict[str, dict[str, int]]:
+    """Sizes of every axis at export, min, opt, max and ``odd`` (inside the profile, on no edge of it).
+
+    Export sizes differ from axis to axis where the ranges allow it: equal sizes hide axes that were
+    mixed up. A shape equal to the export shape is left out: parity there proves nothing about the axis.
+    """
+    shapes: dict[str, dict[str, int]] = {"export": {}}
+    taken: set[int] = set()
+    for name, axis in axes.items():
+        size = _inside(axis, low=True, avoid={axis.min, axis.opt, axis.max, 1} | taken)
+        shapes["export"][name] = size
+        taken.add(size)
+    shapes["min"] = {name: axis.min for name, axis in axes.items()}
+    shapes["opt"] = {name: axis.opt for name, axis in axes.items()}
+    shapes["max"] = {name: axis.max for name, axis in axes.items()}
+    shapes["odd"] = {
+        name: _inside(axis, low=False, avoid={axis.min, axis.opt, axis.max, shapes["export"][name]})
+        for name, axis in axes.items()
+    }
+    if not axes:
+        return {"export": {}, "opt": {}}
+    seen: list[dict[str, int]] = [shapes["export"]]
+    kept = {"export": shapes["export"]}
+    for shape_name in PARITY_SHAPES:
+        if shapes[shape_name] not in seen:
+            kept[shape_name] = shapes[shape_name]
+            seen.append(shapes[shape_name])
+    return kept if len(kept) > 1 else kept | {"opt": shapes["opt"]}
+
+
+def _inside(axis: Axis, low: bool, avoid: set[int]) -> int:
+    free = [size for size in range(axis.min, min(axis.max, axis.min + 4096) + 1) if size not in avoid]
+    if not free:
+        inner = [size for size in (axis.opt, axis.max, axis.min) if size > 1]
+        return inner[0] if inner else axis.min
+    if low:
+        return free[min(len(free) - 1, 1)]
+    middle = math.sqrt(axis.min * axis.max) * 1.5
+    return min(free, key=lambda size: (not _prime(size), abs(size - middle)))
+
+
+def _prime(number: int) -> bool:
+    return number > 1 and all(number % divisor for divisor in range(2, math.isqrt(number) + 1))

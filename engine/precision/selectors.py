@@ -1,0 +1,217 @@
+"""Name nodes the way people know them, and give each a type.
+
+A selector names a PyTorch module path (``module``), an ONNX op type (``op``), a node name glob
+(``node``), or several of them, which must then all hold. A module takes everything under it. In a
+module path ``*`` stands for any text inside one part and ``**`` for any number of parts.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from ..errors import Failure, StepError
+from ..graph.provenance import MODULE
+from .formats import Precision
+from .ops import touches_float
+from .prepare import nodes, prepare
+
+
+@dataclass(frozen=True)
+class Override:
+    """Nodes that shall compute in ``type``. ``nth`` counts from 0 among the matches, in graph order."""
+
+    type: Precision
+    module: str | None = None
+    op: str | None = None
+    node: str | None = None
+    nth: int | None = None
+    because: str = ""
+
+    def __str__(self) -> str:
+        keys = {"module": self.module, "op": self.op, "node": self.node, "nth": self.nth}
+        return ", ".join(f"{key}: {value}" for key, value in keys.items() if value is not None)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The type asked for every node that has a floating point input or output.
+
+    ``types`` maps node names to types, ``taken`` lists the nodes of each override, in graph order.
+    """
+
+    base: Precision
+    types: Mapping[str, Precision]
+    overrides: tuple[Override, ...] = ()
+    taken: tuple[tuple[str, ...], ...] = ()
+    pinned: Mapping[str, int] = field(default_factory=dict)  # node name -> index of its first override
+
+
+def where(index: int) -> str:
+    """Recipe path of an override."""
+    return f"precision.overrides[{index}]"
+
+
+def resolve(model: ir.Model, base: Precision, overrides: Sequence[Override] = ()) -> Assignment:
+    """Give every node its type; prepares the graph (see ``prepare``), changes no type.
+
+    Only nodes with a floating point input or output count as matches. Raises StepError (usage) for
+    an override that matches nothing and for two overrides that give one node different types.
+    """
+    prepare(model)
+    everything = list(nodes(model))
+    candidates = [node for node in everything if touches_float(node) and node.op_type != "Constant"]
+    taken = [_select(override, candidates) for override in overrides]
+    complaints = [
+        (index, *_why_none(override, candidates, everything))
+        for index, (override, found) in enumerate(zip(overrides, taken, strict=True))
+        if not found
+    ]
+    complaints += _conflicts(overrides, taken)
+    if complaints:
+        raise _failure(complaints)
+    pinned: dict[str, int] = {}
+    for index, found in enumerate(taken):
+        for node in found:
+            pinned.setdefault(node.name or "", index)
+    types = {name: base for node in candidates if (name := node.name)}
+    types |= {name: overrides[index].type for name, index in pinned.items()}
+    names = tuple(tuple(node.name or "" for node in found) for found in taken)
+    return Assignment(base, types, tuple(overrides), names, pinned)
+
+
+def module_of(node: ir.Node) -> str:
+    return node.metadata_props.get(MODULE, "")
+
+
+def matches_module(pattern: str, path: str) -> bool:
+    """Whether ``path`` is the module that ``pattern`` names, or lies under it."""
+    return _matches(tuple(pattern.split(".")), tuple(path.split(".")) if path else ())
+
+
+@functools.cache
+def _matches(pattern: tuple[str, ...], parts: tuple[str, ...]) -> bool:
+    if not pattern:
+        return True
+    if pattern[0] == "**":
+        return any(_matches(pattern[1:], parts[skip:]) for skip in range(len(parts) + 1))
+    return bool(parts) and fnmatch.fnmatchcase(parts[0], pattern[0]) and _matches(pattern[1:], parts[1:])
+
+
+def _select(override: Override, candidates: Iterable[ir.Node]) -> list[ir.Node]:
+    found = [node for node in candidates if _fits(override, node)]
+    if override.nth is None:
+        return found
+    return found[override.nth : override.nth + 1] if override.nth >= 0 else []
+
+
+def _fits(override: Override, node: ir.Node) -> bool:
+    if override.module is None and override.op is None and override.node is None:
+        return False
+    return (
+        (override.module is None or matches_module(override.module, module_of(node)))
+        and (override.op is None or override.op == node.op_type)
+        and (override.node is None or fnmatch.fnmatchcase(node.name or "", override.node))
+    )
+
+
+def _conflicts(
+    overrides: Sequence[Override], taken: Sequence[Sequence[ir.Node]]
+) -> list[tuple[int, str, str]]:
+    first: dict[str, int] = {}
+    found: dict[tuple[int, int], list[str]] = {}
+    for index, members in enumerate(taken):
+        for node in members:
+            earlier = first.setdefault(node.name or "", index)
+            if overrides[earlier].type != overrides[index].type:
+                found.setdefault((earlier, index), []).append(node.name or "")
+    return [
+        (
+            index,
+            f"{where(earlier)} ({overrides[earlier]}) says {overrides[earlier].type} and {where(index)} "
+            f"({overrides[index]}) says {overrides[index].type} for node {names[0]!r}"
+            + (f" and {len(names) - 1} more" if len(names) > 1 else ""),
+            "narrow one of the two selectors, so that each node is named with one type only",
+        )
+        for (earlier, index), names in found.items()
+    ]
+
+
+def _why_none(
+    override: Override, candidates: Sequence[ir.Node], everything: Sequence[ir.Node]
+) -> tuple[str, str]:
+    """What to say about an override without a match: symptom and the way to mend it."""
+    bare = Override(override.type, override.module, override.op, override.node)
+    without_nth = _select(bare, candidates)
+    if without_nth and override.nth is not None:
+        count = len(without_nth)
+        last = f"nth counts from 0 to {count - 1}: 0 is {without_nth[0].name!r}"
+        return f"{override} is past the end: {count} node{'s' * (count > 1)} match the rest", last
+    numbers = _select(bare, everything)
+    if numbers:
+        return (
+            f"{override} matches {len(numbers)} node(s), none of which has a floating point input or output",
+            f"{numbers[0].name!r} ({numbers[0].op_type}) works on integers; name the layer that computes",
+        )
+    for key, hint in _absent(override, candidates):
+        return f"{override} matches no node: {key}", hint
+    within = [node for node in candidates if override.module and matches_module(override.module, module_of(node))]
+    ops = sorted({node.op_type for node in within or candidates})
+    return f"{override} matches no node: each key matches some, no node has all of them", (
+        f"ops in {override.module}: {', '.join(ops)}" if within else "drop one of the keys"
+    )
+
+
+def _absent(override: Override, candidates: Sequence[ir.Node]) -> Iterable[tuple[str, str]]:
+    paths = sorted({module_of(node) for node in candidates} - {""})
+    if override.module is not None and not any(matches_module(override.module, path) for path in paths):
+        yield _absent_module(override.module, paths)
+    ops = sorted({node.op_type for node in candidates})
+    if override.op is not None and override.op not in ops:
+        yield f"no {override.op} in the graph", _nearest(override.op, ops) or f"ops here: {', '.join(ops)}"
+    names = [node.name or "" for node in candidates]
+    if override.node is not None and not fnmatch.filter(names, override.node):
+        yield f"no node is called {override.node!r}", _nearest(override.node, names)
+    if override.module is None and override.op is None and override.node is None:
+        yield "it names none of module, op, node", "say at least one of them"
+
+
+def _absent_module(wanted: str, paths: Sequence[str]) -> tuple[str, str]:
+    known = set(paths)
+    for path in paths:
+        parts = path.split(".")
+        known |= {".".join(parts[:length]) for length in range(1, len(parts))}
+    if not known:
+        return f"no node knows its module, so {wanted} cannot be found", "select by op or by node name"
+    begins = [path for path in sorted(known) if path.startswith(wanted)]
+    if begins:
+        return (
+            f"there is no module {wanted}; it is only the beginning of the names of {len(begins)} modules",
+            f"write the whole part, for example {begins[0]}, or {wanted}*",
+        )
+    parent = wanted
+    while "." in parent:
+        parent = parent.rpartition(".")[0]
+        if parent in known:
+            inside = sorted({path for path in known if path.rpartition(".")[0] == parent})
+            near = _nearest(wanted, inside) or (f"it holds {', '.join(inside[:4])}" if inside else "")
+            return f"there is a module {parent}, but no {wanted} in it", near
+    return f"there is no module {wanted}", _nearest(wanted, sorted(known))
+
+
+def _nearest(wanted: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(near)}?" if near else ""
+
+
+def _failure(complaints: Sequence[tuple[int, str, str]]) -> StepError:
+    index, symptom, fix = complaints[0]
+    others = "\n".join(f"{where(i)}: {what}" + (f"; {how}" if how else "") for i, what, how in complaints[1:])
+    return StepError(
+        Failure(symptom, klass="tooling", fix=fix, where=where(index), evidence=others, usage=True)
+    )

@@ -1,0 +1,168 @@
+"""The recipe as written: frozen, no defaults filled in. ``None`` means the recipe does not say.
+
+The fields repeat ``schemas/recipe.schema.json``, where each is described; a test keeps both in step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from engine import document as documents
+from engine import schema
+from engine.document import Document
+from engine.errors import RecipeError
+from engine.plain import from_plain
+
+FloatType = Literal["fp32", "fp16", "bf16"]
+Exporter = Literal["dynamo", "torchscript"]
+Simplify = Literal["none", "onnxsim"]
+IoPolicy = Literal["keep", "lower"]
+
+
+@dataclass(frozen=True)
+class Weights:
+    package: str | None = None
+    path: str | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Model:
+    python: str
+    weights: Weights | None = None
+
+
+@dataclass(frozen=True)
+class Axis:
+    min: int
+    opt: int
+    max: int
+
+
+@dataclass(frozen=True)
+class Input:
+    dtype: str
+    shape: tuple[int | str, ...]
+    values: str | Mapping[str, tuple[float, ...]] | None = None
+
+
+@dataclass(frozen=True)
+class Export:
+    opset: int | None = None
+    exporter: Exporter | None = None
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    rule: str
+    matches: int | None = None
+    because: str | None = None
+
+
+@dataclass(frozen=True)
+class Override:
+    type: FloatType
+    because: str
+    module: str | None = None
+    op: str | None = None
+    node: str | None = None
+    nth: int | None = None
+
+
+@dataclass(frozen=True)
+class Precision:
+    base: FloatType | None = None
+    io: IoPolicy | None = None
+    overrides: tuple[Override, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Build:
+    toolchain: str | None = None
+    target: str | None = None
+    workspace_mib: int | None = None
+    time_limit_s: int | None = None
+    memory_limit_mib: int | None = None
+
+
+@dataclass(frozen=True)
+class Bench:
+    rounds: int | None = None
+    warmup: int | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits on an output's error; see the schema for each metric's unit."""
+
+    max_abs: float | None = None
+    mean_abs: float | None = None
+    rel_l2: float | None = None
+    cosine: float | None = None
+    argmax: float | None = None
+
+
+@dataclass(frozen=True)
+class Fusion:
+    attention: str | None = None
+    layers: str | None = None
+
+
+@dataclass(frozen=True)
+class Accept:
+    onnx: Limits
+    engine: Limits
+    fusion: Fusion | None = None
+    engine_mib: float | None = None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    portwright: int
+    name: str
+    model: Model
+    inputs: Mapping[str, Input]
+    outputs: tuple[str, ...]
+    accept: Accept
+    about: str | None = None
+    seed: int | None = None
+    axes: Mapping[str, Axis] | None = None
+    export: Export | None = None
+    simplify: Simplify | None = None
+    rewrites: tuple[Rewrite, ...] | None = None
+    precision: Precision | None = None
+    build: Build | None = None
+    bench: Bench | None = None
+
+
+@dataclass(frozen=True)
+class LoadedRecipe:
+    """A recipe together with the document that holds its places and the folder it lies in."""
+
+    recipe: Recipe
+    document: Document
+    folder: Path
+
+
+def find(path: Path) -> Path:
+    """The recipe file for ``path``: itself, or ``recipe.yaml`` in it when it is a folder."""
+    file = path / "recipe.yaml" if path.is_dir() else path
+    if not file.exists():
+        raise RecipeError(f"{path}: no such recipe", hint="name a recipe.yaml or the folder that holds one")
+    return file
+
+
+def load(path: Path) -> LoadedRecipe:
+    """Read and check the form of a recipe. Raises RecipeError listing every problem."""
+    file = find(path)
+    document = documents.read(file)
+    if not isinstance(document.data, dict):
+        raise RecipeError([document.problem((), "a recipe is a mapping; this file holds something else")])
+    found = schema.problems(document, "recipe")
+    if found:
+        raise RecipeError(found)
+    data: dict[str, Any] = document.data
+    return LoadedRecipe(from_plain(Recipe, data), document, file.resolve().parent)

@@ -1,0 +1,86 @@
+"""The run record: everything that one run did, written whole after every step, read back by the report."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from engine import __version__
+from engine.errors import Failure, RecipeError
+from engine.plain import from_plain, to_plain
+from engine.plan import Plan
+from engine.values import StepResult
+
+FILE = "record.json"
+FORMAT = 1
+_PACKAGES = (
+    "torch", "transformers", "onnx", "onnx-ir", "onnxscript", "onnxsim", "onnx-graphsurgeon",
+    "onnxruntime", "onnxruntime-gpu", "numpy",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run. ``results`` are in route order; ``failure`` and ``failed_step`` are set together."""
+
+    plan: Plan
+    results: tuple[StepResult, ...]
+    until: str
+    failed_step: str = ""
+    failure: Failure | None = None
+    interrupted: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+    portwright: str = __version__
+    format: int = FORMAT
+
+    def result(self, step: str) -> StepResult | None:
+        return next((item for item in self.results if item.step == step), None)
+
+    def facts(self, step: str) -> Mapping[str, Any]:
+        found = self.result(step)
+        return found.facts if found else {}
+
+
+def environment() -> dict[str, str]:
+    """Versions of what a run depends on; read from package metadata, nothing is imported."""
+    found = {"python": platform.python_version(), "platform": platform.platform(terse=True)}
+    found["machine"] = f"{platform.machine()}, {os.cpu_count()} cores"
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def write(record: Record, out: Path, extra: Mapping[str, Any] | None = None) -> Path:
+    """Write ``record.json``; it appears whole. ``extra`` adds top-level keys (the verdict)."""
+    path = out / FILE
+    draft = path.with_name(f".{FILE}.part")
+    plain = to_plain(record) | dict(extra or {})
+    draft.write_text(json.dumps(plain, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    os.replace(draft, path)
+    return path
+
+
+def read(path: Path) -> Record:
+    """Read a record. Raises RecipeError when it is none, or of another format."""
+    file = path / FILE if path.is_dir() else path
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        if data.get("format") != FORMAT:
+            raise RecipeError(f"{file}: record format {data.get('format')}; this version reads {FORMAT}")
+        data.pop("verdict", None)
+        loaded: Record = from_plain(Record, data)
+    except OSError as error:
+        what = f"{file}: cannot be read: {error.strerror}"
+        raise RecipeError(what, hint="run the recipe first: portwright run RECIPE") from None
+    except (json.JSONDecodeError, TypeError, AttributeError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{file}: not a run record: {error}") from None
+    return loaded

@@ -1,0 +1,271 @@
+"""The port report: a pure function of record and verdict. All formatting happens here, none in the template."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from engine import reproduce
+from engine.accept import Claim, Verdict, comparisons
+from engine.compare import Comparison
+from engine.paths import data_dir
+from engine.record import Record
+from engine.steps import STEPS
+from engine.values import StepResult
+
+_SIGNS = {"pass": "pass", "fail": "**FAIL**", "not run": "not run"}
+
+
+def write(record: Record, verdict: Verdict, folder: Path, target: Path) -> None:
+    """Render the report to ``target``; ``folder`` is where the run's files lie."""
+    text = render(record, verdict, folder, target.parent)
+    draft = target.with_name(f".{target.name}.part")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft.write_text(text, encoding="utf-8")
+    os.replace(draft, target)
+
+
+def render(record: Record, verdict: Verdict, folder: Path, beside: Path) -> str:
+    """The report as Markdown; file paths in it are relative to ``beside``."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(data_dir("templates")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    environment.filters["cell"] = cell
+    template = environment.get_template("port_report.md.j2")
+    prefix = os.path.relpath(folder, beside).replace(os.sep, "/")
+    return template.render(view(record, verdict, "" if prefix == "." else f"{prefix}/"))
+
+
+def cell(text: Any) -> str:
+    """Text that cannot break a Markdown table."""
+    return str(text).replace("|", "\\|").replace("\n", " ").strip()
+
+
+def view(record: Record, verdict: Verdict, prefix: str) -> dict[str, Any]:
+    """Everything the template prints, as text."""
+    plan = record.plan
+    build = record.facts("build")
+    return {
+        "name": plan.name,
+        "about": plan.about,
+        "verdict": verdict.headline,
+        "claims": [_claim(claim) for claim in verdict.claims],
+        "ran": [_step(step.name, step.does, record) for step in STEPS if _status(record, step.name) == "ok"],
+        "not_run": [
+            {"name": step.name, "proves": step.proves, "status": _status(record, step.name),
+             "why": _why(record, step.name)}
+            for step in STEPS if _status(record, step.name) != "ok"
+        ],
+        "log_tail": _log_tail(record),
+        "issues": [
+            {"step": issue.step, "klass": issue.klass, "symptom": issue.symptom, "cause": issue.cause or "-",
+             "fix": issue.fix or "-", "evidence": _short(issue.evidence) or "-", "state": issue.disposition}
+            for result in record.results for issue in result.issues
+        ],
+        "shapes": [{"name": name, "sizes": sizes_text(sizes), "role": _role(name, plan.parity_shapes)}
+                   for name, sizes in plan.shapes.items()],
+        "parity": _comparisons(record.result("parity")),
+        "rehearsal": _comparisons(record.result("rehearse")),
+        "half": _half(record),
+        "rewrites": record.facts("rewrite").get("applied", []),
+        "precision": _precision(record),
+        "build": _build(build, record, prefix),
+        "bench": _bench(record),
+        "reproduce": reproduce.sections(record, prefix),
+        "files": [
+            {"path": prefix + artifact.path, "bytes": f"{artifact.bytes:,}", "digest": artifact.digest}
+            for result in record.results for artifact in result.artifacts.values()
+        ],
+        "environment": dict(record.environment),
+        "plan_digest": plan.digest,
+        "portwright": record.portwright,
+    }  # fmt: skip
+
+
+def _claim(claim: Claim) -> dict[str, str]:
+    return {
+        "name": claim.name,
+        "limit": claim.limit,
+        "value": "-" if claim.value is None else number(claim.value),
+        "where": claim.where or "-",
+        "status": _SIGNS[claim.status],
+        "evidence": claim.evidence or "-",
+        "why": claim.why,
+    }
+
+
+def number(value: float | None) -> str:
+    """Two significant digits for errors, enough for figures close to one, whole numbers as they are."""
+    if value is None:
+        return "-"
+    if value == int(value) and abs(value) < 1e6:
+        return str(int(value))
+    if 0.9 < value < 1:
+        return f"{value:.6f}" if value < 0.999999 else f"1 - {1 - value:.1e}"
+    return f"{value:.2g}"
+
+
+def _status(record: Record, step: str) -> str:
+    result = record.result(step)
+    return result.status if result else "not-run"
+
+
+def _why(record: Record, step: str) -> str:
+    result = record.result(step)
+    if result is not None:
+        return result.why
+    if record.failed_step:
+        return f"stopped when {record.failed_step} failed"
+    return f"stopped after {record.results[-1].step}" if record.results else "nothing was run"
+
+
+def _step(name: str, does: str, record: Record) -> dict[str, str]:
+    result = record.result(name)
+    assert result is not None
+    return {
+        "name": name,
+        "does": does,
+        "seconds": f"{result.seconds:.1f}",
+        "memory": f"{result.peak_bytes / 2**20:.0f}",
+        "outcome": _outcome(result),
+    }
+
+
+def _outcome(result: StepResult) -> str:
+    facts = result.facts
+    if result.step == "source":
+        return f"{facts['module'].rsplit('.', 1)[-1]}, {facts['parameters']:,} parameters, two runs equal"
+    if result.step == "export":
+        return f"{facts['exporter']}, opset {facts['opset']}, {facts['nodes']} nodes, axes symbolic"
+    if result.step == "check":
+        return f"valid; {facts['external_tensors']} external tensors whole"
+    if result.step == "simplify":
+        kept = "kept" if facts["kept"] else f"not kept ({facts['why']})"
+        return f"{kept}"
+    if result.step == "rewrite":
+        return f"{facts['nodes_before']} nodes became {facts['nodes_after']}; every application proven"
+    if result.step in ("parity", "rehearse"):
+        return f"{len(comparisons(result))} comparisons"
+    if result.step == "lower":
+        types = ", ".join(f"{count} {kind}" for kind, count in sorted(facts["node_types"].items()))
+        return f"float nodes: {types}; {facts['casts']} casts"
+    if result.step == "build":
+        return f"{facts['module']} {facts['version']}, {facts['engine_bytes'] / 2**20:.1f} MiB"
+    return "done"
+
+
+def _log_tail(record: Record) -> list[str]:
+    result = record.result(record.failed_step) if record.failed_step else None
+    return list(result.log_tail) if result else []
+
+
+def _short(text: str) -> str:
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    joined = " / ".join(lines[-2:])
+    return joined if len(joined) <= 240 else "..." + joined[-237:]
+
+
+def sizes_text(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{axis} {size}" for axis, size in sizes.items()) or "static"
+
+
+def _role(name: str, parity_shapes: Sequence[str]) -> str:
+    if name == "export":
+        return "traced only, not compared"
+    return "compared, on no edge of the profile" if name == "odd" else "compared"
+
+
+def _comparisons(result: StepResult | None) -> list[dict[str, str]]:
+    return [_comparison(item) for item in comparisons(result)] if result else []
+
+
+def _comparison(item: Comparison) -> dict[str, str]:
+    return {
+        "output": item.output,
+        "shape": item.shape,
+        "max_abs": number(item.max_abs),
+        "mean_abs": number(item.mean_abs),
+        "rel_l2": number(item.rel_l2),
+        "cosine": number(item.cosine),
+        "problem": item.problem,
+    }
+
+
+def _half(record: Record) -> list[dict[str, str]]:
+    result = record.result("rehearse")
+    plain: Any = result.measurements.get("half", []) if result else []
+    return [_comparison(Comparison(**item)) for item in plain]
+
+
+def _precision(record: Record) -> dict[str, Any]:
+    facts = record.facts("lower")
+    if not facts:
+        return {}
+    groups: dict[str, Counter[str]] = {}
+    for module, types in facts["modules"].items():
+        groups.setdefault(pattern_of(module), Counter()).update(types)
+    rows = [
+        {"module": f"`{module}`" if module else "(root)", "types": ", ".join(f"{kind} x {count}"
+         for kind, count in sorted(types.items()))}
+        for module, types in sorted(groups.items())
+    ]  # fmt: skip
+    return {"rows": rows, "overrides": facts["overrides"], "base": facts["base"], "io": facts["io"]}
+
+
+def pattern_of(module: str) -> str:
+    """``encoder.layer.3.output`` as ``encoder.layer.*.output``."""
+    return re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", module)
+
+
+def _build(facts: Mapping[str, Any], record: Record, prefix: str) -> dict[str, Any]:
+    result = record.result("build")
+    if not facts or result is None or result.status != "ok":
+        return {}
+    engine = result.artifacts["engine"]
+    return {
+        "path": prefix + engine.path,
+        "bytes": f"{engine.bytes:,}",
+        "mib": f"{engine.bytes / 2**20:.1f}",
+        "digest": engine.digest,
+        "toolchain": f"{facts['module']} {facts['version']}",
+        "target": facts["target"] or "the GPU of the machine that built it",
+        "loads": facts["loads"],
+        "layers": facts["network_layers"],
+        "proof": facts["types_proof"],
+        "fusion": [{"what": key, "count": value} for key, value in facts["fusion"].items()],
+        "fused_types": facts["fused_types"],
+        "findings": facts["findings"],
+    }
+
+
+def _bench(record: Record) -> dict[str, Any]:
+    result = record.result("bench")
+    if result is None or result.status != "ok":
+        return {}
+    figures = result.measurements["milliseconds"]
+    return {
+        "shape": f"{result.facts['shape']} ({sizes_text(result.facts['sizes'])})",
+        "rounds": result.measurements["rounds"],
+        "threads": result.measurements["threads"],
+        "rows": [{"name": name, "p50": f"{item['p50']:.1f}", "p99": f"{item['p99']:.1f}"}
+                 for name, item in figures.items()],
+    }  # fmt: skip
+
+
+def table(rows: Iterable[Mapping[str, str]], columns: Sequence[str]) -> str:
+    """A plain-text table for terminals."""
+    lines = [list(columns)] + [[row[column] for column in columns] for row in rows]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
+    return "\n".join("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+                     for line in lines)  # fmt: skip

@@ -1,0 +1,163 @@
+"""Commands and short scripts that repeat each step of a run with public tools, without Portwright's engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from engine.plan import Plan, concrete
+from engine.record import Record
+from engine.steps import STEPS
+
+Section = dict[str, str]
+
+
+def sections(record: Record, prefix: str) -> list[Section]:
+    """One section a step that ran. Paths are relative to the report; run them from its folder."""
+    makers = {
+        "source": _source, "export": _export, "check": _check, "simplify": _simplify, "rewrite": _own,
+        "parity": _parity, "lower": _own, "rehearse": _rehearse, "build": _build, "bench": _own,
+    }  # fmt: skip
+    found = []
+    for step in STEPS:
+        result = record.result(step.name)
+        if step.name in makers and result is not None and result.status == "ok":
+            found += list(makers[step.name](record, prefix, step.name))
+    return found
+
+
+def _section(title: str, language: str, text: str, note: str = "") -> Section:
+    return {"title": title, "language": language, "text": text, "note": note}
+
+
+def _graph(record: Record, step: str, prefix: str) -> str:
+    """Path of the newest graph at or before ``step``."""
+    newest = ""
+    for result in record.results:
+        if "graph" in result.artifacts:
+            newest = result.artifacts["graph"].path
+        if result.step == step:
+            break
+    return prefix + newest
+
+
+def _model_lines(plan: Plan) -> list[str]:
+    argument = f'Path("{plan.model.weights}")' if plan.model.weights else ""
+    return [
+        "import sys",
+        "from pathlib import Path",
+        "import numpy as np",
+        "import torch",
+        f'sys.path.insert(0, "{Path(plan.model.file).parent}")',
+        f"from {Path(plan.model.file).stem} import {plan.model.function}",
+        f"model = {plan.model.function}({argument}).eval()",
+    ]
+
+
+def _source(record: Record, prefix: str, step: str) -> Iterator[Section]:
+    shape = record.plan.parity_shapes[0]
+    lines = [
+        *_model_lines(record.plan),
+        f'stored = np.load("{prefix}samples/{shape}.npz")',
+        'inputs = {k[6:]: torch.from_numpy(stored[k]) for k in stored.files if k.startswith("input/")}',
+        "with torch.no_grad():",
+        "    print(model(**inputs))",
+        'print({k: stored[k] for k in stored.files if k.startswith("fp32/")})',
+    ]
+    yield _section(step, "python", "\n".join(lines), f"reference outputs at shape {shape}")
+
+
+def _export(record: Record, prefix: str, step: str) -> Iterator[Section]:
+    plan = record.plan
+    axes = [f'{name} = torch.export.Dim("{name}", min={axis.min}, max={axis.max})'
+            for name, axis in plan.axes.items() if axis.min < axis.max]  # fmt: skip
+    moving = {name for name, axis in plan.axes.items() if axis.min < axis.max}
+    shapes = ", ".join(
+        f'"{name}": {{' + ", ".join(f"{i}: {size}" for i, size in enumerate(item.shape) if size in moving) + "}"
+        for name, item in plan.inputs.items()
+    )
+    call = (
+        f'torch.onnx.export(model, (), "by_hand.onnx", kwargs=inputs, opset_version={plan.opset}, '
+        f"dynamo=True, dynamic_shapes={{{shapes}}})"
+    )
+    if plan.exporter == "torchscript":
+        call = (
+            f'torch.onnx.export(model, (), "by_hand.onnx", kwargs=inputs, opset_version={plan.opset}, '
+            f"dynamo=False, input_names={list(plan.inputs)}, dynamic_axes={{{shapes.replace(': ', ': ')}}})"
+        )
+        axes = [f'{name} = "{name}"' for name in moving]
+    lines = [
+        *_model_lines(plan),
+        f'stored = np.load("{prefix}samples/export.npz")',
+        'inputs = {k[6:]: torch.from_numpy(stored[k]) for k in stored.files if k.startswith("input/")}',
+        *axes,
+        call,
+    ]
+    yield _section(step, "python", "\n".join(lines), "node and output names may differ")
+
+
+def _check(record: Record, prefix: str, step: str) -> Iterator[Section]:
+    path = _graph(record, "export", prefix)
+    command = f"python -c \"import onnx; onnx.checker.check_model('{path}', full_check=True)\""
+    yield _section(step, "sh", command)
+
+
+def _simplify(record: Record, prefix: str, step: str) -> Iterator[Section]:
+    yield _section(step, "sh", f"onnxsim {_graph(record, 'export', prefix)} by_hand_simplified.onnx")
+
+
+def _own(record: Record, prefix: str, step: str) -> Iterator[Section]:
+    command = f"portwright run {record.plan.recipe_file} --until {step} --out by_hand"
+    yield _section(step, "sh", command, "from the folder where the recipe was run; no public tool does this step")
+
+
+def _session_lines(path: str, sample: str) -> list[str]:
+    return [
+        "import numpy as np",
+        "import onnxruntime as ort",
+        "options = ort.SessionOptions()",
+        "options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL",
+        f'session = ort.InferenceSession("{path}", options, providers=["CPUExecutionProvider"])',
+        f'stored = np.load("{sample}")',
+        'inputs = {item.name: stored["input/" + item.name] for item in session.get_inputs()}',
+        "names = [item.name for item in session.get_outputs()]",
+        "for name, got in zip(names, session.run(names, inputs)):",
+        '    print(name, np.abs(got - stored["fp32/" + name]).max())',
+    ]
+
+
+def _parity(record: Record, prefix: str, step: str) -> Iterator[Section]:
+    shape = record.plan.parity_shapes[-1]
+    lines = _session_lines(_graph(record, "parity", prefix), f"{prefix}samples/{shape}.npz")
+    yield _section(step, "python", "\n".join(lines), f"shape {shape}; the others alike")
+
+
+def _rehearse(record: Record, prefix: str, step: str) -> Iterator[Section]:
+    result = record.result("rehearse")
+    assert result is not None
+    shape = record.plan.parity_shapes[-1]
+    path = prefix + result.artifacts["shadow"].path
+    lines = _session_lines(path, f"{prefix}samples/{shape}.npz")
+    yield _section(step, "python", "\n".join(lines), f"shape {shape}; the shadow graph holds the rounding")
+
+
+def _build(record: Record, prefix: str, step: str) -> Iterator[Section]:
+    facts = record.facts("build")
+    plan, path = record.plan, _graph(record, "lower", prefix)
+    shapes = " ".join(
+        f"--{which}Shapes=" + ",".join(
+            f"{name}:" + "x".join(str(size) for size in concrete(item.shape, plan.shapes[which]) or (1,))
+            for name, item in plan.inputs.items()
+        )
+        for which in ("min", "opt", "max") if which in plan.shapes
+    ) if plan.axes else ""  # fmt: skip
+    rtx = facts["module"] == "tensorrt_rtx"
+    target = plan.build.target
+    tool = ["tensorrt_rtx" if rtx else "trtexec", f"--onnx={path}", shapes, "--saveEngine=by_hand.engine"]
+    if not rtx:
+        tool.append("--stronglyTyped")
+    if rtx and target:
+        tool.append(f"--computeCapabilities={target.removeprefix('sm')[:-1]}.{target[-1]}")
+    yield _section(step, "sh", " ".join(part for part in tool if part), "the vendor's command line tool")
+    worker = f"python -m engine.worker.trt_worker < {prefix}engine/request.json"
+    yield _section(f"{step}, as it was run", "sh", worker, "from the folder where the recipe was run")

@@ -1,0 +1,103 @@
+"""The whole route on one page: text -> document -> recipe -> plan -> record -> verdict -> report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine import accept, interpret, meaning, plan, recipe, record, report
+from engine.accept import Verdict
+from engine.document import KeyPath
+from engine.errors import Exit, Failure, Problem, RecipeError
+from engine.interpret import Observer
+from engine.plain import to_plain
+from engine.plan import Plan
+from engine.recipe import LoadedRecipe
+from engine.record import Record
+
+REPORT = "PORT_REPORT.md"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to: the record, the verdict, where the report lies, and the exit code."""
+
+    record: Record
+    verdict: Verdict
+    report: Path
+    exit_code: Exit
+    message: str = ""
+
+
+def check(path: Path) -> LoadedRecipe:
+    """Text to checked recipe. Raises RecipeError with every problem found."""
+    loaded = recipe.load(path)
+    meaning.check(loaded)
+    return loaded
+
+
+def make_plan(path: Path) -> tuple[LoadedRecipe, Plan]:
+    """Text to plan."""
+    loaded = check(path)
+    return loaded, plan.make(loaded)
+
+
+def run(
+    path: Path, out: Path | None, until: str, require: Sequence[str], observer: Observer
+) -> Outcome:
+    """Run a recipe from text to report.
+
+    ``out`` holds everything; without it the files go to ``port/`` beside the recipe and the report
+    beside the recipe itself.
+    """
+    loaded, planned = make_plan(path)
+    folder = out or loaded.folder / "port"
+    report_file = (out or loaded.folder) / REPORT
+    done = interpret.run(planned, folder.resolve(), until, observer)
+    verdict = accept.judge(done, require)
+    record.write(done, folder, {"verdict": to_plain(verdict)})
+    report.write(done, verdict, folder, report_file)
+    return Outcome(done, verdict, report_file, exit_code(done, verdict), explain(done.failure, loaded))
+
+
+def render(path: Path, require: Sequence[str], target: Path | None) -> Outcome:
+    """Judge and render a stored record again; nothing is run."""
+    folder = path if (path / record.FILE).is_file() or path.is_file() else path / "port"
+    done = record.read(folder)
+    folder = folder.parent if folder.is_file() else folder
+    verdict = accept.judge(done, require)
+    report_file = target or folder / REPORT
+    report.write(done, verdict, folder, report_file)
+    return Outcome(done, verdict, report_file, exit_code(done, verdict))
+
+
+def exit_code(done: Record, verdict: Verdict) -> Exit:
+    """The exit code that a record and its verdict stand for."""
+    if done.interrupted:
+        return Exit.INTERRUPTED
+    if done.failure is not None:
+        if done.failure.bug:
+            return Exit.BUG
+        return Exit.USAGE if done.failure.usage else Exit.STEP_FAILED
+    return Exit.ACCEPTED if verdict.accepted else Exit.NOT_ACCEPTED
+
+
+def explain(failure: Failure | None, loaded: LoadedRecipe) -> str:
+    """A failure as one short message that names the recipe line it belongs to."""
+    if failure is None:
+        return ""
+    text = failure.symptom + (f"\n        {failure.cause}" if failure.cause else "")
+    problem: Problem | RecipeError
+    if failure.where:
+        problem = loaded.document.problem(key_path(failure.where), text, failure.fix, key=True)
+    else:
+        problem = Problem(f"{loaded.document.file}: {text}", hint=failure.fix)
+    return str(problem)
+
+
+def key_path(dotted: str) -> KeyPath:
+    """``rewrites[0].rule`` as ``("rewrites", 0, "rule")``."""
+    found = re.findall(r"([^.\[\]]+)|\[(\d+)\]", dotted)
+    return tuple(int(index) if index else name for name, index in found)

@@ -1,0 +1,30 @@
+"""The shipped rules by name, without reading ONNX: what planning needs to list and digest them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.errors import RecipeError
+from engine.paths import data_dir
+from engine.schema import nearest
+
+
+def names(folder: Path | None = None) -> tuple[str, ...]:
+    """Names of the rules in ``folder`` (the shipped library by default), sorted."""
+    return tuple(sorted(path.stem for path in (folder or data_dir("rewrites")).glob("*.yaml")))
+
+
+def path_of(name: str, folder: Path | None = None) -> Path:
+    """The file of rule ``name``; RecipeError with the nearest name when there is none."""
+    folder = folder or data_dir("rewrites")
+    path = folder / f"{name}.yaml"
+    if name not in names(folder):
+        raise RecipeError(f"no rewrite rule '{name}' in {folder}", nearest(name, names(folder)))
+    return path
+
+
+def files_of(name: str, folder: Path | None = None) -> tuple[Path, ...]:
+    """Every file whose bytes decide what rule ``name`` does: its YAML and the Python beside it."""
+    path = path_of(name, folder)
+    python = path.with_suffix(".py")
+    return (path, python) if python.exists() else (path,)

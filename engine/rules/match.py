@@ -1,0 +1,172 @@
+"""Find where a rule's pattern occurs in a graph, and say why it does not where it nearly does.
+
+A match is anchored at the node that makes the pattern's last output and grows backwards over inputs;
+parts that hang on other outputs are then looked for among the users of values already matched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+
+from engine.rules import conditions
+from engine.rules.bounds import Interval
+from engine.rules.language import Rule
+from engine.rules.pattern import Pattern
+from engine.rules.seek import Seeker, State, Trail
+
+
+
+@dataclass(frozen=True)
+class Match:
+    """One occurrence. ``nodes`` are in the pattern's order; ``values`` and ``attributes`` go by pattern name.
+
+    A value is None where an optional input was left out, an attribute None where it is not set.
+    """
+
+    rule: Rule
+    nodes: tuple[ir.Node, ...]
+    values: Mapping[str, ir.Value | None]
+    attributes: Mapping[str, Any]
+
+    @property
+    def root(self) -> ir.Node:
+        """The node that makes the pattern's last output."""
+        return self.nodes[_anchor(self.rule.match)]
+
+    def output(self, name: str) -> ir.Value:
+        value = self.values[name]
+        assert value is not None  # outputs are made by matched nodes
+        return value
+
+
+@dataclass(frozen=True)
+class Miss:
+    """How close the nearest candidate came: its anchor node, nodes matched so far, and why it failed."""
+
+    node: str
+    matched: int
+    total: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"nearest: {self.node}, {self.matched} of {self.total} nodes match, but {self.reason}"
+
+
+class Search:
+    """The matches of one rule in one graph, found as they are asked for.
+
+    Subgraphs are graphs of their own: a match never crosses their border. ``imports`` are the model's
+    opsets, ``known`` memoises bounds, anchors in ``skip`` are passed over.
+    """
+
+    def __init__(
+        self,
+        graph: ir.Graph,
+        rule: Rule,
+        imports: Mapping[str, int],
+        known: dict[ir.Value, Interval] | None = None,
+        skip: Collection[ir.Node] = (),
+    ) -> None:
+        self.graph, self.rule, self.imports, self.skip = graph, rule, imports, skip
+        self.known = {} if known is None else known
+        self.nearest: Miss | None = None  # among the candidates looked at so far
+
+    def __iter__(self) -> Iterator[Match]:
+        """Matches that share no node, in graph order."""
+        anchor = self.rule.match.nodes[_anchor(self.rule.match)]
+        taken: set[ir.Node] = set()
+        for node in self.graph:
+            if (node.op_type, node.domain) != (anchor.op, anchor.domain) or node in self.skip:
+                continue
+            trail = Trail()
+            match = next(self._at(node, trail, taken), None)
+            if match is not None:
+                taken |= {n for n in match.nodes if not _stays(self.rule, n, match)}
+                yield match
+            elif self.nearest is None or trail.matched > self.nearest.matched:
+                total = len(self.rule.match.nodes)
+                self.nearest = Miss(f"{node.name} ({node.op_type})", trail.matched, total, trail.reason)
+
+    def _at(self, node: ir.Node, trail: Trail, taken: set[ir.Node]) -> Iterator[Match]:
+        rule = self.rule
+        seeker = Seeker(rule, trail, self.imports)
+        for state in seeker.node(_anchor(rule.match), node, State()):
+            for whole in seeker.rest(state):
+                reason = _refusal(rule, whole, self.known, taken)
+                if reason is None:
+                    nodes = tuple(whole.nodes[index] for index in range(len(rule.match.nodes)))
+                    yield Match(rule, nodes, whole.values, whole.attributes)
+                else:
+                    trail.note(whole, reason)
+
+
+def _stays(rule: Rule, node: ir.Node, match: Match) -> bool:
+    """A node whose value is shared with others remains, so that several matches may use it."""
+    shared = {match.values.get(name) for name, where in rule.where.items() if where.get("shared")}
+    return any(output in shared for output in node.outputs)
+
+
+def _anchor(pattern: Pattern) -> int:
+    made = pattern.producer(pattern.outputs[-1])
+    assert made is not None  # checked when the rule was loaded
+    return made[0]
+
+
+def _refusal(rule: Rule, state: State, known: dict[ir.Value, Interval], taken: set[ir.Node]) -> str | None:
+    """Why a structurally complete match may not be used: overlap, users outside, or ``where``."""
+    for node in state.nodes.values():
+        if node in taken:
+            return f"{node.name} ({node.op_type}) belongs to another match"
+    outside = _outside_use(rule, state) or _not_convex(rule, state)
+    if outside:
+        return outside
+    scope = conditions.Scope(state.values, known)
+    for name, wanted in rule.where.items():
+        if name in state.values:
+            reason = conditions.refusal(wanted, state.values[name], scope)
+        else:
+            why = conditions.attribute_refusal(wanted, state.attributes.get(name))
+            reason = f"attribute {name} {why}" if why else None
+        if reason:
+            return reason
+    return None
+
+
+def _outside_use(rule: Rule, state: State) -> str | None:
+    inside = set(state.nodes.values())
+    free = {state.values.get(name) for name in rule.match.outputs}
+    free |= {state.values.get(name) for name, where in rule.where.items() if where.get("shared")}
+    for node in inside:
+        for value in node.outputs:
+            if value in free:
+                continue
+            if value.is_graph_output():
+                return f"{value.name} is an output of the graph as well"
+            for user in value.consumers():
+                if user not in inside:
+                    return f"{value.name} is also used by {user.name} ({user.op_type})"
+    return None
+
+
+def _not_convex(rule: Rule, state: State) -> str | None:
+    """With several outputs, an input must not depend on an output: the replacement would feed itself."""
+    if len(rule.match.outputs) < 2:
+        return None
+    outputs = {state.values.get(name) for name in rule.match.outputs}
+    inside = set(state.nodes.values())
+    stack = [v for name in rule.match.inputs if (v := state.values.get(name)) is not None]
+    seen: set[ir.Value] = set()
+    while stack:
+        value = stack.pop()
+        if value in outputs:
+            return f"an input depends on the output {value.name}"
+        node = value.producer()
+        if value in seen or node is None or node in inside:
+            continue
+        seen.add(value)
+        stack += [v for v in node.inputs if v is not None]
+    return None

@@ -1,0 +1,163 @@
+"""Check a document against a shipped JSON schema and say each problem at its own key or value.
+
+The schemas use ``if``/``then`` instead of alternatives, so that every message is about one thing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import jsonschema
+
+from engine.document import Document
+from engine.errors import Problem
+from engine.paths import data_dir
+
+_NAMES = {"object": "a mapping", "array": "a list", "string": "text", "integer": "a whole number",
+          "number": "a number", "boolean": "true or false", "null": "nothing"}  # fmt: skip
+
+
+@functools.cache
+def load(name: str) -> dict[str, Any]:
+    """The shipped schema ``name`` (``recipe`` or ``rule``) as plain data."""
+    text = (data_dir("schemas") / f"{name}.schema.json").read_text(encoding="utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    return schema
+
+
+def problems(document: Document, name: str) -> list[Problem]:
+    """Every violation of schema ``name`` in file order; empty when there is none."""
+    validator = jsonschema.Draft202012Validator(load(name))
+    found = [problem for error in validator.iter_errors(document.data) for problem in _explain(document, error)]
+    return sorted(found, key=_position)
+
+
+def _position(problem: Problem) -> tuple[int, int, str]:
+    return (problem.place.line, problem.place.column, problem.what) if problem.place else (0, 0, problem.what)
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """``did you mean 'x'?`` for the closest of ``words``, or an empty string."""
+    close = difflib.get_close_matches(word, list(words), n=1, cutoff=0.6)
+    return f"did you mean '{close[0]}'?" if close else ""
+
+
+def _explain(document: Document, error: Any) -> Iterator[Problem]:
+    path = tuple(error.absolute_path)
+    inside_names = "propertyNames" in error.absolute_schema_path
+    handler = _bad_name if inside_names else _HANDLERS.get(error.validator)
+    if handler is not None:
+        yield from handler(document, path, error)
+        return
+    yield document.problem(path, f"{_spot(path)}{error.message}")
+
+
+def _spot(path: tuple[str | int, ...]) -> str:
+    return f"{dotted(path)}: " if path else ""
+
+
+def dotted(path: tuple[str | int, ...]) -> str:
+    """``("rewrites", 0, "rule")`` as ``rewrites[0].rule``."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+def _unknown_keys(document: Document, path: Any, error: Any) -> Iterator[Problem]:
+    allowed = set(error.schema.get("properties", {}))
+    patterns = error.schema.get("patternProperties", {})
+    for key in error.instance:
+        if key in allowed or any(_matches(pattern, key) for pattern in patterns):
+            continue
+        hint = nearest(key, allowed) or ("allowed here: " + ", ".join(sorted(allowed)) if allowed else "")
+        yield document.problem((*path, key), f"{_spot(path)}unknown key '{key}'", hint, key=True)
+
+
+def _matches(pattern: str, key: str) -> bool:
+    return re.search(pattern, key) is not None
+
+
+def _bad_name(document: Document, path: Any, error: Any) -> Iterator[Problem]:
+    what = f"{_spot(path)}'{error.instance}' is no valid name here"
+    yield document.problem((*path, error.instance), what, _describe(error.schema), key=True)
+
+
+def _missing(document: Document, path: Any, error: Any) -> Iterator[Problem]:
+    for key in error.validator_value:
+        if key not in error.instance and f"'{key}'" in error.message:
+            about = error.schema.get("properties", {}).get(key, {}).get("description", "")
+            yield document.problem(path, f"{_spot(path)}'{key}' is missing", about, key=True)
+
+
+def _wrong_type(document: Document, path: Any, error: Any) -> Iterator[Problem]:
+    kinds = error.validator_value if isinstance(error.validator_value, list) else [error.validator_value]
+    wanted = " or ".join(_NAMES[kind] for kind in kinds)
+    what = f"{_spot(path)}expected {wanted}, got {_show(error.instance)}"
+    yield document.problem(path, what, _describe(error.schema))
+
+
+def _not_in(document: Document, path: Any, error: Any) -> Iterator[Problem]:
+    allowed = [str(word) for word in error.validator_value]
+    what = f"{_spot(path)}{_show(error.instance)} is not one of: {', '.join(allowed)}"
+    yield document.problem(path, what, nearest(str(error.instance), allowed))
+
+
+def _not_const(document: Document, path: Any, error: Any) -> Iterator[Problem]:
+    what = f"{_spot(path)}expected {error.validator_value}, got {_show(error.instance)}"
+    yield document.problem(path, what, _describe(error.schema))
+
+
+def _bad_pattern(document: Document, path: Any, error: Any) -> Iterator[Problem]:
+    what = f"{_spot(path)}{_show(error.instance)} does not have the right form"
+    yield document.problem(path, what, _describe(error.schema))
+
+
+def _too_small(document: Document, path: Any, error: Any) -> Iterator[Problem]:
+    side = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most"}[error.validator]
+    what = f"{_spot(path)}{_show(error.instance)}: must be {side} {error.validator_value}"
+    yield document.problem(path, what)
+
+
+def _too_few(document: Document, path: Any, error: Any) -> Iterator[Problem]:
+    yield document.problem(path, f"{_spot(path)}must not be empty", _describe(error.schema), key=True)
+
+
+def _describe(schema: Any) -> str:
+    text = str(schema.get("description", ""))
+    examples = schema.get("examples")
+    if examples:
+        text += f" Example: {json.dumps(examples[0])}" if text else f"example: {json.dumps(examples[0])}"
+    return text
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "nothing"
+    text = f"'{value}'" if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+_HANDLERS: dict[str, Any] = {
+    "additionalProperties": _unknown_keys,
+    "required": _missing,
+    "type": _wrong_type,
+    "enum": _not_in,
+    "const": _not_const,
+    "pattern": _bad_pattern,
+    "minimum": _too_small,
+    "exclusiveMinimum": _too_small,
+    "maximum": _too_small,
+    "minItems": _too_few,
+    "minProperties": _too_few,
+    "minLength": _too_few,
+}

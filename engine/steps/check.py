@@ -1,0 +1,33 @@
+"""Is the exported file valid, and what is in it."""
+
+from __future__ import annotations
+
+from engine.errors import StepError
+from engine.steps.context import Context, Done
+
+
+def run(context: Context) -> Done:
+    """External data first, then the full checker, then an inventory. Writes nothing."""
+    import onnx
+
+    from engine.graph import external, files, inventory
+
+    path = context.graph
+    context.progress("external data", 0, 3)
+    tensors = external.check(path)
+    context.progress("ONNX checker with shape inference", 1, 3)
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise StepError(
+            f"{path.name} is not valid ONNX: {str(error).strip().splitlines()[0]}",
+            klass="export",
+            cause="the exporter wrote an invalid graph",
+            fix="try the other exporter, or another opset",
+            where="export.exporter",
+            evidence=str(error)[:2000],
+        ) from error
+    context.progress("inventory", 2, 3)
+    model = files.load(path)
+    facts = {"external_tensors": tensors, "ir_version": model.ir_version, **inventory.take(model)}
+    return Done(facts=facts, issues=tuple(inventory.oddities(model, "check")))

@@ -1,0 +1,184 @@
+"""PyTorch to ONNX by the exporter that the recipe names, never by another one in its place."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine import samples
+from engine.errors import StepError
+from engine.plan import Plan
+from engine.steps.context import Context, Done
+from engine.values import Issue
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+WEIGHTS = "export.weights"
+
+
+def run(context: Context) -> Done:
+    """Write ``onnx/export.onnx`` and its weights; the graph's nodes carry condensed provenance."""
+    from engine.graph import boundary, files, provenance
+
+    plan = context.plan
+    port = context.memo.pop("port", None) or _reload(plan)
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module=r"torch(\..*)?|copyreg")
+    target = context.folder("onnx") / "export.onnx"
+    if plan.exporter == "dynamo":
+        model = _dynamo(port, context)
+        provenance.condense_dynamo(model)
+    else:
+        model = _torchscript(port, context, target)
+        provenance.condense_torchscript(model)
+    boundary.name_axes(model, plan)
+    context.progress("writing weights", 2, 3)
+    files.save(model, target, WEIGHTS)
+    modules = provenance.modules(model)
+    facts = {
+        "exporter": plan.exporter,
+        "opset": model.opset_imports.get(""),
+        "nodes": sum(1 for _ in model.graph),
+        "modules_named": len(modules),
+        **boundary.facts(model),
+    }
+    artifacts = {"graph": target}
+    if (target.parent / WEIGHTS).exists():
+        artifacts["weights"] = target.parent / WEIGHTS
+    boundary.check(model, plan)
+    return Done(facts=facts, artifacts=artifacts, issues=_findings(model, plan))
+
+
+def _findings(model: ir.Model, plan: Plan) -> tuple[Issue, ...]:
+    written = model.opset_imports.get("")
+    if written == plan.opset:
+        return ()
+    raise StepError(
+        f"asked for opset {plan.opset}, the exporter wrote opset {written}",
+        klass="export",
+        fix=f"ask for opset {written}, or use the other exporter",
+        where="export.opset",
+    )
+
+
+def _reload(plan: Plan) -> Any:
+    from engine import torch_model
+
+    return torch_model.Port(torch_model.load(plan.model), tuple(plan.inputs), plan.outputs).eval()
+
+
+def _arguments(plan: Plan) -> tuple[Any, ...]:
+    import torch
+
+    inputs = samples.make(plan, "export")
+    return tuple(torch.from_numpy(inputs[name].copy()) for name in plan.inputs)
+
+
+def _dynamo(port: Any, context: Context) -> ir.Model:
+    import torch
+
+    plan = context.plan
+    dims = {
+        name: torch.export.Dim(name, min=axis.min, max=axis.max)
+        for name, axis in plan.axes.items()
+        if axis.min < axis.max
+    }
+    shapes = tuple(
+        {index: dims[size] for index, size in enumerate(item.shape) if isinstance(size, str) and size in dims}
+        for item in plan.inputs.values()
+    )
+    context.progress("torch.export traces the model", 0, 3)
+    try:
+        program = torch.export.export(port, _arguments(plan), dynamic_shapes=(shapes,), strict=False)
+    except Exception as error:  # process edge: the exporter and the customer's code may raise anything
+        raise _failed("torch.export", error) from error
+    _check_ranges(program, plan)
+    context.progress("translating to ONNX", 1, 3)
+    try:
+        onnx_program = torch.onnx.export(
+            program,
+            dynamo=True,
+            opset_version=plan.opset,
+            input_names=list(plan.inputs),
+            output_names=list(plan.outputs),
+            verbose=False,
+        )
+    except Exception as error:  # process edge: see above
+        raise _failed("the dynamo exporter", error) from error
+    assert onnx_program is not None
+    model: ir.Model = onnx_program.model
+    return model
+
+
+def _check_ranges(program: Any, plan: Plan) -> None:
+    """The traced program must keep the whole declared range of every axis."""
+    found: dict[str, tuple[int, int]] = {}
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    user_inputs = [node for node in placeholders if node.name in program.graph_signature.user_inputs]
+    for node, item in zip(user_inputs, plan.inputs.values(), strict=True):
+        for size, dim in zip(item.shape, node.meta["val"].shape, strict=True):
+            symbol = getattr(getattr(dim, "node", None), "expr", None)
+            bounds = program.range_constraints.get(symbol)
+            if isinstance(size, str) and bounds is not None:
+                found[size] = (int(bounds.lower), int(bounds.upper))
+    for name, (low, high) in found.items():
+        axis = plan.axes[name]
+        if low > axis.min or high < axis.max:
+            raise StepError(
+                f"the exporter narrowed axis '{name}' to {low}..{high}; the recipe asks {axis.min}..{axis.max}",
+                klass="shape",
+                fix="narrow the axis in the recipe, or remove the size check from the model",
+                where=f"axes.{name}",
+            )
+
+
+def _failed(who: str, error: BaseException) -> StepError:
+    import traceback
+
+    chain: list[BaseException] = [error]
+    while chain[-1].__cause__ is not None:
+        chain.append(chain[-1].__cause__)
+    lines = [line for line in str(chain[-1]).strip().splitlines() if line.strip()]
+    text = " ".join(line.strip() for line in lines[:3])[:600]
+    shape = "constraint" in text.lower() or "specializ" in text.lower() or "dynamic" in text.lower()
+    return StepError(
+        f"{who} failed: {type(chain[-1]).__name__}: {text}",
+        klass="shape" if shape else "export",
+        fix="see the log for the exporter's whole text; the other exporter may take this model",
+        where="axes" if shape else "export",
+        evidence="".join(traceback.format_exception(error))[-4000:],
+    )
+
+
+def _torchscript(port: Any, context: Context, target: Path) -> ir.Model:
+    import torch
+
+    from engine.graph import files
+
+    plan = context.plan
+    axes = {
+        name: {i: size for i, size in enumerate(item.shape)
+               if isinstance(size, str) and plan.axes[size].min < plan.axes[size].max}
+        for name, item in plan.inputs.items()
+    }  # fmt: skip
+    raw = target.with_name(".export-raw.onnx")
+    context.progress("tracing to ONNX (torchscript)", 0, 3)
+    try:
+        torch.onnx.export(
+            port,
+            _arguments(plan),
+            str(raw),
+            dynamo=False,
+            opset_version=plan.opset,
+            input_names=list(plan.inputs),
+            output_names=list(plan.outputs),
+            dynamic_axes=axes,
+        )
+    except Exception as error:  # process edge: see _dynamo
+        raise _failed("the torchscript exporter", error) from error
+    model = files.load(raw)
+    raw.unlink()
+    return model

@@ -1,0 +1,39 @@
+"""ONNX Runtime against PyTorch, both FP32, on the graph that goes on to lowering."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine import samples
+from engine.compare import Comparison, compare
+from engine.errors import StepError
+from engine.plain import to_plain
+from engine.steps.context import Context, Done
+
+
+def run(context: Context) -> Done:
+    """Compare every output at every parity shape; limits are applied later, by the verdict."""
+    from engine import runtime
+
+    shapes = context.plan.parity_shapes
+    found: list[Comparison] = []
+    opened = runtime.session(context.graph)
+    for index, shape in enumerate(shapes):
+        context.progress(f"shape {shape}", index, len(shapes))
+        found += compare_at(opened, context.samples(shape), shape)
+    return Done(
+        facts={"runtime": "onnxruntime", "providers": list(opened.get_providers()), "optimised": False},
+        measurements={"comparisons": to_plain(found)},
+    )
+
+
+def compare_at(opened: object, sample: Path, shape: str) -> tuple[Comparison, ...]:
+    """Run one shape; a run that fails is a problem of every output, not a lost comparison."""
+    from engine import runtime
+
+    expected = samples.read(sample, "fp32")
+    try:
+        got = runtime.run(opened, samples.read(sample, "input"))  # type: ignore[arg-type]
+    except StepError as error:
+        return tuple(Comparison(name, shape, error.failure.symptom) for name in expected)
+    return compare(expected, got, shape)

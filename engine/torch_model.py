@@ -1,0 +1,176 @@
+"""The customer's PyTorch model: loading it, calling it by input name, naming what it returns.
+
+Imported only inside the step host; torch is imported at the top on purpose.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from engine.errors import StepError
+from engine.plan import Plan, PlannedModel
+from engine.samples import Array
+from engine.schema import nearest
+
+
+class Port(torch.nn.Module):
+    """The customer's model with positional inputs and exactly the declared outputs, as a tuple.
+
+    The model is the submodule ``model``; provenance drops that prefix again.
+    """
+
+    def __init__(self, model: torch.nn.Module, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        super().__init__()
+        self.model = model
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        returned = self.model(**dict(zip(self.inputs, tensors, strict=True)))
+        return tuple(named_outputs(returned, self.outputs).values())
+
+
+def load(planned: PlannedModel) -> torch.nn.Module:
+    """Import the model's file, call its function, return the module. Raises StepError for the user's faults."""
+    function = getattr(_import(Path(planned.file)), planned.function)
+    name = f"{Path(planned.file).name}:{planned.function}"
+    try:
+        model = function(Path(planned.weights)) if planned.weights else function()
+    except Exception as error:  # process edge: the customer's code may raise anything
+        raise _theirs(f"{name} raised", error, "model.python") from error
+    if not isinstance(model, torch.nn.Module):
+        symptom = f"{name} returned {type(model).__name__}, expected a torch.nn.Module"
+        raise StepError(symptom, klass="tooling", where="model.python", usage=True)
+    return model
+
+
+def _import(file: Path) -> Any:
+    sys.path.insert(0, str(file.parent))
+    spec = importlib.util.spec_from_file_location(f"_portwright_{file.stem}", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # process edge: see load
+        raise _theirs(f"importing {file.name} raised", error, "model.python") from error
+    return module
+
+
+def _theirs(symptom: str, error: BaseException, where: str, klass: str = "tooling") -> StepError:
+    frames = traceback.extract_tb(error.__traceback__)
+    last = frames[-1] if frames else None
+    spot = f"{Path(last.filename).name}:{last.lineno}: {last.line}" if last else ""
+    lines = str(error).strip().splitlines()
+    text = lines[0] if lines else ""
+    return StepError(
+        f"{symptom} {type(error).__name__}: {text}".rstrip(": "),
+        klass=klass,
+        cause=spot,
+        where=where,
+        evidence="".join(traceback.format_exception(error)),
+    )
+
+
+def check_signature(model: torch.nn.Module, plan: Plan) -> None:
+    """Raise StepError where the recipe's inputs are not what ``forward`` takes."""
+    signature = inspect.signature(model.forward)
+    parameters = signature.parameters
+    kinds = {parameter.kind for parameter in parameters.values()}
+    takes_any = inspect.Parameter.VAR_KEYWORD in kinds
+    for name in plan.inputs:
+        if name not in parameters and not takes_any:
+            raise StepError(
+                f"{type(model).__name__}.forward takes no '{name}'",
+                klass="tooling",
+                cause=f"forward{signature}",
+                fix=nearest(name, parameters) or "name the inputs like forward's parameters",
+                where=f"inputs.{name}",
+                usage=True,
+            )
+    for name, parameter in parameters.items():
+        variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if parameter.default is parameter.empty and not variadic and name not in plan.inputs:
+            raise StepError(
+                f"{type(model).__name__}.forward needs '{name}', which is not among the inputs",
+                klass="tooling",
+                fix=f"declare '{name}' under inputs",
+                where="inputs",
+                usage=True,
+            )
+
+
+def named_outputs(returned: Any, wanted: Sequence[str]) -> dict[str, torch.Tensor]:
+    """The declared outputs by name, from whatever forward returned.
+
+    A mapping or dataclass is asked by key; a tensor or (nested) sequence is taken by position.
+    """
+    if isinstance(returned, Mapping) or dataclasses.is_dataclass(returned):
+        fields = dict(returned) if isinstance(returned, Mapping) else _fields(returned)
+        for name in wanted:
+            if name not in fields:
+                there = ", ".join(str(key) for key in fields)
+                hint = nearest(name, [str(key) for key in fields]) or f"it returns: {there}"
+                raise _outputs_error(f"the model returns no '{name}'", hint, list(wanted).index(name))
+        chosen = [fields[name] for name in wanted]
+    else:
+        chosen = list(_tensors(returned))
+        if len(chosen) != len(wanted):
+            what = f"the model returns {len(chosen)} tensors, the recipe names {len(wanted)} outputs"
+            raise _outputs_error(what, "name every one, in order", None)
+    for name, value in zip(wanted, chosen, strict=True):
+        if not isinstance(value, torch.Tensor):
+            what = f"output '{name}' is {type(value).__name__}, not a tensor"
+            raise _outputs_error(what, "leave it out, or return a tensor", list(wanted).index(name))
+    return dict(zip(wanted, chosen, strict=True))
+
+
+def _fields(returned: Any) -> dict[str, Any]:
+    return {field.name: getattr(returned, field.name) for field in dataclasses.fields(returned)}
+
+
+def _tensors(returned: Any) -> Sequence[Any]:
+    if isinstance(returned, list | tuple):
+        return [tensor for item in returned if item is not None for tensor in _tensors(item)]
+    if isinstance(returned, Mapping):
+        return [tensor for item in returned.values() for tensor in _tensors(item)]
+    return [returned]
+
+
+def _outputs_error(symptom: str, fix: str, index: int | None) -> StepError:
+    where = "outputs" if index is None else f"outputs[{index}]"
+    return StepError(symptom, klass="tooling", fix=fix, where=where, usage=True)
+
+
+def call(port: Port, inputs: Mapping[str, Array], shape: str) -> dict[str, Array]:
+    """Run the port on numpy inputs; numpy outputs by name, floats as float32."""
+    tensors = [torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in port.inputs]
+    dtype = next((p.dtype for p in port.parameters() if p.is_floating_point()), torch.float32)
+    if dtype in (torch.float16, torch.bfloat16):
+        tensors = [tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors]
+    try:
+        with torch.no_grad():
+            outputs = port(*tensors)
+    except StepError:
+        raise
+    except Exception as error:  # process edge: the customer's code may raise anything
+        sizes = ", ".join(f"{name} {list(inputs[name].shape)}" for name in port.inputs)
+        raise _theirs(f"forward at shape '{shape}' ({sizes}) raised", error, "inputs", "shape") from error
+    return {name: _numpy(value) for name, value in zip(port.outputs, outputs, strict=True)}
+
+
+def _numpy(value: torch.Tensor) -> Array:
+    value = value.detach()
+    if value.dtype in (torch.bfloat16, torch.float16):
+        value = value.float()
+    return np.array(value.cpu().numpy())
