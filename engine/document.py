@@ -98,7 +98,7 @@ def parse(text: str, name: str = "<text>") -> Document:
     try:
         # The C loader's marks have no index in the buffer but the same line and column.
         loader = yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader
-        _refuse_aliases(text, name, lines, loader)
+        _refuse_extras(text, name, lines, loader)
         root = yaml.compose(text, Loader=loader)
     except yaml.YAMLError as error:
         raise RecipeError([_syntax_problem(error, name, lines)]) from None
@@ -111,22 +111,30 @@ def parse(text: str, name: str = "<text>") -> Document:
     return Document(name, lines, data, builder.keys, builder.values)
 
 
-def _refuse_aliases(text: str, name: str, lines: tuple[str, ...], loader: type) -> None:
+def _refuse_extras(text: str, name: str, lines: tuple[str, ...], loader: type) -> None:
+    """Anchors, aliases, tags and depth, found before anything is built."""
     depth = 0
     for event in yaml.parse(text, Loader=loader):
-        what = ""
-        if isinstance(event, yaml.AliasEvent):
-            what = f"alias *{event.anchor}: anchors and aliases are not part of the recipe language"
-        elif getattr(event, "anchor", None):
-            what = f"anchor &{event.anchor}: anchors and aliases are not part of the recipe language"
-        elif isinstance(event, yaml.CollectionStartEvent):
+        what, hint = _extra(event), "write the value out where it is used"
+        if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
-            what = f"nested deeper than {MAX_DEPTH} levels" if depth > MAX_DEPTH else ""
+            if depth > MAX_DEPTH:
+                what, hint = f"nested deeper than {MAX_DEPTH} levels", ""
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if what:
             mark = Mark(event.start_mark.line, event.start_mark.column, 1)
-            raise RecipeError([_problem(name, lines, mark, what, "write the value out where it is used")])
+            raise RecipeError([_problem(name, lines, mark, what, hint)])
+
+
+def _extra(event: yaml.Event) -> str:
+    if isinstance(event, yaml.AliasEvent):
+        return f"alias *{event.anchor}: anchors and aliases are not part of the recipe language"
+    if getattr(event, "anchor", None):
+        return f"anchor &{event.anchor}: anchors and aliases are not part of the recipe language"
+    if getattr(event, "tag", None) not in (None, "!"):
+        return f"tag {event.tag}: tags are not part of the recipe language"
+    return ""
 
 
 def _syntax_problem(error: yaml.YAMLError, name: str, lines: tuple[str, ...]) -> Problem:
@@ -151,9 +159,6 @@ class _Builder:
 
     def build(self, node: yaml.Node, path: KeyPath) -> Any:
         self.values[path] = _mark(node)
-        if node.tag.startswith("!"):
-            self._report(node, f"tag {node.tag}: tags are not part of the recipe language")
-            return None
         if isinstance(node, yaml.MappingNode):
             return dict(self._pairs(node, path))
         if isinstance(node, yaml.SequenceNode):

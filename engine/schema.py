@@ -21,6 +21,8 @@ from engine.paths import data_dir
 _NAMES = {"object": "a mapping", "array": "a list", "string": "text", "integer": "a whole number",
           "number": "a number", "boolean": "true or false", "null": "nothing"}  # fmt: skip
 
+_COUNTED = {"minItems": "Items", "maxItems": "Items", "minProperties": "Properties", "maxProperties": "Properties"}
+
 
 @functools.cache
 def load(name: str) -> dict[str, Any]:
@@ -124,7 +126,18 @@ def _too_small(document: Document, path: Any, error: Any) -> Iterator[Problem]:
     yield document.problem(path, what)
 
 
+def _wrong_length(document: Document, path: Any, error: Any) -> Iterator[Problem]:
+    schema, got = error.schema, len(error.instance)
+    low, high = (schema.get(f"{side}{_COUNTED[error.validator]}") for side in ("min", "max"))
+    wanted = f"exactly {low}" if low == high else f"at least {low}" if got < (low or 0) else f"at most {high}"
+    what = f"{_spot(path)}expected {wanted} {'entry' if wanted.endswith(' 1') else 'entries'}, got {got}"
+    yield document.problem(path, what, _describe(schema), key=True)
+
+
 def _too_few(document: Document, path: Any, error: Any) -> Iterator[Problem]:
+    if error.instance:
+        yield from _wrong_length(document, path, error)
+        return
     yield document.problem(path, f"{_spot(path)}must not be empty", _describe(error.schema), key=True)
 
 
@@ -158,6 +171,8 @@ _HANDLERS: dict[str, Any] = {
     "exclusiveMinimum": _too_small,
     "maximum": _too_small,
     "minItems": _too_few,
+    "maxItems": _wrong_length,
     "minProperties": _too_few,
+    "maxProperties": _wrong_length,
     "minLength": _too_few,
 }

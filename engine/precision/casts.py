@@ -1,4 +1,4 @@
-"""Put the types into the graph: one cast per value and type, weights stored in every type they are read in."""
+"""Put the types into the graph: one cast per value and type, weights in every type they are read in."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from ..graph.provenance import KEYS
-from . import ops
-from .constants import fill_value
-from .decide import Decision
-from .formats import FAMILY, PRECISIONS, Precision, is_float, is_weight
-from .prepare import Names, nodes, owners
-from .report import Boundary, ConvertedWeight, InsertedCast
-from .selectors import Assignment, module_of
-from .weights import ConvertedTensor, Scan, scan
+from engine.graph.provenance import KEYS
+from engine.precision import ops
+from engine.precision.constants import fill_value
+from engine.precision.decide import Decision
+from engine.precision.formats import FAMILY, PRECISIONS, Precision, is_float, is_weight
+from engine.precision.prepare import Names, nodes, owners
+from engine.precision.report import Boundary, ConvertedWeight, InsertedCast
+from engine.precision.selectors import Assignment, module_of
+from engine.precision.weights import ConvertedTensor, Scan, scan
 
 
 class Writer:
@@ -163,7 +163,9 @@ class Writer:
             [value],
             {"to": ir.AttrInt64("to", target.value)},
             name=self._names.unique(f"{value.name}_to_{short}"),
-            metadata_props={key: text for key, text in reader.metadata_props.items() if key in KEYS} if reader else {},
+            metadata_props={key: text for key, text in reader.metadata_props.items() if key in KEYS}
+            if reader
+            else {},
         )
         made = cast.outputs[0]
         made.name = self._names.unique(f"{value.name}_{short}")
@@ -171,7 +173,9 @@ class Writer:
         place_after(value, cast)
         users = tuple(dict.fromkeys(node.name or "" for node in readers))
         source = PRECISIONS[value.dtype]
-        self.casts.append(InsertedCast(cast.name or "", value.name or "", source, short, module_of(cast), users))
+        self.casts.append(
+            InsertedCast(cast.name or "", value.name or "", source, short, module_of(cast), users)
+        )
         return made
 
     def _restore_output_names(self, outputs: list[tuple[ir.Graph, int, ir.DataType]]) -> None:

@@ -10,27 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
 
-from .formats import DTYPES, LIMITS, Precision, is_float, is_weight
-from .ops import is_blind, moves_data
-from .prepare import nodes, values
-from .report import ConstantChange
-from .selectors import Assignment, module_of
-from .sources import Origins, readers
-from .weights import Scan, convert, scan
+from engine.precision.formats import DTYPES, LIMITS, Precision, is_float, is_weight
+from engine.precision.ops import is_blind, moves_data
+from engine.precision.prepare import nodes, values
+from engine.precision.report import ConstantChange
+from engine.precision.selectors import Assignment, module_of
+from engine.precision.sources import Origins, readers
+from engine.precision.weights import Scan, convert, scan
+from engine.samples import Array
 
 _SENTINEL = 1e8
 _SINGLE = 64  # a tensor of at most this many values is judged for tininess, a larger one is a weight
 _TO_SOFTMAX = frozenset({"Add", "Sub", "Mul", "Min", "Max", "Clip"})
+_SOFTMAXES = frozenset({"Softmax", "LogSoftmax", "Attention"})
 _BOUNDS = frozenset({"Clip", "Min", "Max"})
 _SELECTS = frozenset({"Where", "Pad", "ScatterND", "ScatterElements"})
 _COMPARES = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 _TINY_MATTERS = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Max", "Clip", "Reciprocal", "Log", "Sqrt"})
 _ON_THE_WAY = frozenset({"Sqrt", "Pow", "Reciprocal", "Neg", "Max", "Clip"})
-_PROTECTED = frozenset({"Div", "Reciprocal", "Log", "Sqrt", "Pow"})
+_PROTECTED = frozenset({"Reciprocal", "Log", "Sqrt", "Pow"})
 _REACH = 4  # nodes between an epsilon and the division that it protects
 
 
@@ -50,7 +53,7 @@ class Study:
 
 def study(model: ir.Model, assignment: Assignment, origins: Origins, wide: Collection[ir.Node]) -> Study:
     """Judge every constant against the types of its readers; ``wide`` are nodes that are FP32 anyway."""
-    result = Study()
+    judge = _Judge(assignment, origins)
     for value, tensor in constants_of(model):
         members = [node for node in readers(value) if node is not None and not is_blind(node)]
         asked: dict[Precision, list[ir.Node]] = {}
@@ -62,8 +65,8 @@ def study(model: ir.Model, assignment: Assignment, origins: Origins, wide: Colle
                 asked.setdefault(assignment.types.get(node.name or "", "fp32"), members)
         for precision, narrow in asked.items():
             if precision != "fp32":
-                _judge(result, value, scan(tensor, precision), precision, narrow, assignment, origins)
-    return result
+                judge.judge(_Case(value, precision, scan(tensor, precision), tuple(narrow)))
+    return judge.study
 
 
 def constants_of(model: ir.Model) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:
@@ -76,77 +79,105 @@ def constants_of(model: ir.Model) -> Iterator[tuple[ir.Value, ir.TensorProtocol]
             yield node.outputs[0], node.attributes["value"].as_tensor()
 
 
-def _judge(
-    result: Study,
-    value: ir.Value,
-    found: Scan,
-    precision: Precision,
-    members: list[ir.Node],
-    assignment: Assignment,
-    origins: Origins,
-) -> None:
-    result.scans[value, precision] = found
-    if found.to_inf:
-        clamp = _clamp(value, found, precision, members, origins)
-        if clamp:
-            result.clamps[value, precision] = clamp
-            kind = "bound" if clamp == LIMITS[precision].largest else "mask"
-            reason = f"a {kind} beyond {precision.upper()}'s largest value {LIMITS[precision].largest:g}"
+@dataclass(frozen=True)
+class _Case:
+    """One constant, one type, and the nodes that would read it in that type."""
+
+    value: ir.Value
+    precision: Precision
+    found: Scan
+    members: tuple[ir.Node, ...]
+
+
+class _Judge:
+    """Fills a ``Study``, one case at a time."""
+
+    def __init__(self, assignment: Assignment, origins: Origins) -> None:
+        self._assignment, self._origins = assignment, origins
+        self.study = Study()
+
+    def judge(self, case: _Case) -> None:
+        found, precision, name = case.found, case.precision, case.value.name
+        self.study.scans[case.value, precision] = found
+        if found.to_inf and (clamp := self._clamp(case)):
+            limit = LIMITS[precision].largest
+            self.study.clamps[case.value, precision] = clamp
+            kind = "bound" if clamp == limit else "mask"
+            reason = f"a {kind} beyond {precision.upper()}'s largest value {limit:g}"
             became = float(np.copysign(clamp, found.extreme))
-            result.changes.append(
-                _change(value, precision, "clamped", found.extreme, became, found.to_inf, reason, members)
-            )
+            self._note(case, "clamped", case.members, reason, found.extreme, became)
+        elif found.to_inf:
+            reason = f"constant {name} reaches {found.extreme:g}, past {precision.upper()}'s range"
+            self._keep(case, case.members, reason, found.extreme)
+        elif found.size and found.size <= _SINGLE and found.to_zero + found.to_subnormal == found.size:
+            self._judge_tiny(case)
+
+    def _clamp(self, case: _Case) -> float:
+        """The magnitude to move a mask or bound to, or 0 when the constant is neither."""
+        limits, found = LIMITS[case.precision], case.found
+        ends = readers(case.value, through=_TO_SOFTMAX)
+        if not found.high and all(node and node.op_type in _SOFTMAXES for node in ends):
+            return limits.largest / 2
+        if found.least < _SENTINEL:
+            return 0.0
+        direct = readers(case.value, moves=False)
+        picked = all(node is not None and node.op_type in _SELECTS for node in direct)
+        if not picked and not all(self._only_switches(node, case.value) for node in case.members):
+            return 0.0
+        bound = not picked and any(node.op_type in _BOUNDS for node in case.members)
+        return limits.largest if bound else limits.largest / 2
+
+    def _only_switches(self, node: ir.Node, value: ir.Value) -> bool:
+        if node.op_type in _BOUNDS | _COMPARES | {"Add", "Sub"}:
+            return True
+        others = [item for item in node.inputs if item is not None and item is not value]
+        return node.op_type == "Mul" and all(map(self._origins.from_integers, others))
+
+    def _judge_tiny(self, case: _Case) -> None:
+        touched = [node for node in case.members if node.op_type in _TINY_MATTERS]
+        if not touched:
             return
-        reason = f"constant {value.name} reaches {found.extreme:g}, past {precision.upper()}'s range"
-        _keep(result, value, precision, members, assignment, reason, found.extreme, found.to_inf)
-    elif found.size <= _SINGLE and found.to_zero + found.to_subnormal == found.size:
-        _judge_tiny(result, value, found, precision, members, assignment)
+        was = float(_content(case.value).reshape(-1)[0])
+        loss = "becomes zero" if case.found.to_zero else "becomes subnormal"
+        reason = f"constant {case.value.name} = {was:g} {loss} in {case.precision.upper()}"
+        self._keep(case, [*touched, *(item for node in touched for item in _protected(node))], reason, was)
 
+    def _keep(self, case: _Case, members: Iterable[ir.Node], reason: str, was: float) -> None:
+        """Keep the members wide, but not where an override insists on the narrow type."""
+        pinned = self._assignment.pinned
+        movers = [node for node, _ in case.value.uses() if moves_data(node)]
+        free = [node for node in dict.fromkeys([*members, *movers]) if (node.name or "") not in pinned]
+        self.study.wide |= {node: reason for node in free if node not in self.study.wide}
+        if free:
+            self._note(case, "kept-wide", free, reason, was, was)
+        asked = self._assignment.types
+        held = [
+            node
+            for node in members
+            if (name := node.name or "") in pinned
+            and case.value in node.inputs
+            and asked[name] == case.precision
+        ]
+        if held:
+            became = float(convert(np.array([was], np.float32), case.precision).astype(np.float64)[0])
+            self._note(case, "rounded", held, reason, was, became)
 
-def _clamp(
-    value: ir.Value, found: Scan, precision: Precision, members: Iterable[ir.Node], origins: Origins
-) -> float:
-    """The magnitude to move a mask or bound to, or 0 when the constant is neither."""
-    limits = LIMITS[precision]
-    ends = readers(value, through=_TO_SOFTMAX)
-    if not found.high and all(node and node.op_type in {"Softmax", "LogSoftmax"} for node in ends):
-        return limits.largest / 2
-    if found.least < _SENTINEL:
-        return 0.0
-    direct = readers(value, moves=False)
-    picked = all(node is not None and node.op_type in _SELECTS for node in direct)
-    if not picked and not all(_only_switches(node, value, origins) for node in members):
-        return 0.0
-    bound = not picked and any(node.op_type in _BOUNDS for node in members)
-    return limits.largest if bound else limits.largest / 2
-
-
-def _only_switches(node: ir.Node, value: ir.Value, origins: Origins) -> bool:
-    if node.op_type in _BOUNDS | _COMPARES | {"Add", "Sub"}:
-        return True
-    others = [item for item in node.inputs if item is not None and item is not value]
-    return node.op_type == "Mul" and all(map(origins.from_integers, others))
-
-
-def _judge_tiny(
-    result: Study,
-    value: ir.Value,
-    found: Scan,
-    precision: Precision,
-    members: Iterable[ir.Node],
-    assignment: Assignment,
-) -> None:
-    array = _content(value)
-    was = float(array.reshape(-1)[0])
-    if not np.any(array):
-        return
-    touched = [node for node in members if node.op_type in _TINY_MATTERS]
-    if not touched:
-        return
-    loss = "becomes zero" if found.to_zero else "becomes subnormal"
-    reason = f"constant {value.name} = {was:g} {loss} in {precision.upper()}"
-    protected = [item for node in touched for item in _protected(node)]
-    _keep(result, value, precision, list(dict.fromkeys(touched + protected)), assignment, reason, was, found.size)
+    def _note(
+        self,
+        case: _Case,
+        action: Literal["clamped", "kept-wide", "rounded"],
+        members: Collection[ir.Node],
+        reason: str,
+        was: float,
+        became: float,
+    ) -> None:
+        names = tuple(node.name or "" for node in members)
+        module = next((module_of(node) for node in members), "")
+        count = case.found.to_inf or case.found.size
+        name = case.value.name or ""
+        self.study.changes.append(
+            ConstantChange(name, case.precision, action, was, became, count, reason, names, module)
+        )
 
 
 def _protected(node: ir.Node) -> list[ir.Node]:
@@ -159,63 +190,26 @@ def _protected(node: ir.Node) -> list[ir.Node]:
             for following in readers(output):
                 if following is None or following in path:
                     continue
-                if following.op_type in _PROTECTED and _divides_by(following, path[-1]):
+                if _needs(following, path[-1]):
                     kept += [*path, following]
                 if following.op_type in _ON_THE_WAY and len(path) < _REACH:
                     paths.append([*path, following])
     return kept
 
 
-def _divides_by(node: ir.Node, maker: ir.Node) -> bool:
-    """Whether ``maker`` is the denominator, if ``node`` is a division at all."""
+def _needs(node: ir.Node, maker: ir.Node) -> bool:
+    """Whether a small value out of ``maker`` decides what ``node`` gives: a quotient, a root, a logarithm."""
+    if node.op_type == "Mul":  # by 1 / root
+        return maker.op_type in {"Reciprocal", "Pow"}
     if node.op_type != "Div":
-        return True
+        return node.op_type in _PROTECTED
     current = node.inputs[1]
     while current is not None and (made := current.producer()) is not None and moves_data(made):
         current = made.inputs[0]
     return current is not None and current.producer() is maker
 
 
-def _keep(
-    result: Study,
-    value: ir.Value,
-    precision: Precision,
-    members: Iterable[ir.Node],
-    assignment: Assignment,
-    reason: str,
-    was: float,
-    count: int,
-) -> None:
-    insisted = [node for node in members if (node.name or "") in assignment.pinned]
-    movers = [node for node, _ in value.uses() if moves_data(node) and (node.name or "") not in assignment.pinned]
-    free = list(dict.fromkeys([*(node for node in members if node not in insisted), *movers]))
-    for node in free:
-        result.wide.setdefault(node, reason)
-    if free:
-        result.changes.append(_change(value, precision, "kept-wide", was, was, count, reason, free))
-    held = [node for node in insisted if value in node.inputs and assignment.types[node.name or ""] == precision]
-    if held:
-        became = float(convert(np.float32([was]), precision).astype(np.float64)[0])
-        result.changes.append(_change(value, precision, "rounded", was, became, count, reason, held))
-
-
-def _change(
-    value: ir.Value,
-    precision: Precision,
-    action: str,
-    was: float,
-    became: float,
-    count: int,
-    reason: str,
-    consumers: Iterable[ir.Node],
-) -> ConstantChange:
-    members = list(consumers)
-    names = tuple(node.name or "" for node in members)
-    module = module_of(members[0]) if members else ""
-    return ConstantChange(value.name or "", precision, action, was, became, count, reason, names, module)  # type: ignore[arg-type]
-
-
-def _content(value: ir.Value) -> np.ndarray:  # type: ignore[type-arg]
+def _content(value: ir.Value) -> Array:
     maker = value.producer()
     tensor = value.const_value if maker is None else maker.attributes["value"].as_tensor()
     assert tensor is not None
@@ -224,7 +218,7 @@ def _content(value: ir.Value) -> np.ndarray:  # type: ignore[type-arg]
 
 def fill_value(
     node: ir.Node, dtype: ir.DataType, clamps: Mapping[tuple[ir.Value, Precision], float]
-) -> ir.Tensor:
+) -> ir.TensorProtocol:
     """The fill value of a ConstantOfShape in another type."""
     attribute = node.attributes.get("value")
     array = attribute.as_tensor().numpy() if attribute else np.zeros(1, np.float32)

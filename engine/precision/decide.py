@@ -1,4 +1,4 @@
-"""Which type every node ends up with: what was asked, what must stay wide, and what follows its neighbours."""
+"""Which type every node ends up with: what was asked, what stays wide, what follows its neighbours."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from ..errors import Failure, StepError
-from . import ops
-from .constants import Study, study
-from .follow import follow
-from .formats import DTYPES, PRECISIONS, is_float, is_weight
-from .prepare import nodes
-from .report import Boundary, KeptWide
-from .selectors import Assignment, module_of, where
-from .sources import Origins, upstream
+from engine.errors import Failure, StepError
+from engine.precision import ops
+from engine.precision.constants import Study, study
+from engine.precision.follow import follow
+from engine.precision.formats import DTYPES, PRECISIONS, is_float, is_weight
+from engine.precision.prepare import nodes
+from engine.precision.report import Boundary, KeptWide
+from engine.precision.selectors import Assignment, describe, module_of, where
+from engine.precision.sources import Origins, upstream
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,9 @@ def decide(model: ir.Model, assignment: Assignment, io: Boundary) -> Decision:
             reasons.setdefault(node, reason)
     settled = asked | {node: ir.DataType.FLOAT for node in reasons}
     free = {
-        node for node in floats if ops.is_free(node) and node not in reasons and (node.name or "") not in assignment.pinned
+        node
+        for node in floats
+        if ops.is_free(node) and node not in reasons and (node.name or "") not in assignment.pinned
     }
     types = settled | follow(model, settled, free, io, DTYPES[assignment.base])
     kept = tuple(
@@ -80,7 +82,7 @@ def _by_schema(
         override = assignment.overrides[index]
         raise StepError(
             Failure(
-                f"{override} cannot compute in {override.type}: {refused[index][0]}",
+                f"{describe(override)} cannot compute in {override.type}: {refused[index][0]}",
                 klass="op",
                 fix="narrow the selector, or raise export.opset where a later opset allows it",
                 where=where(index),
@@ -94,7 +96,7 @@ def _by_schema(
 def _index_arithmetic(
     floats: Iterable[ir.Node], origins: Origins, opsets: Mapping[str, int]
 ) -> Iterable[tuple[ir.Node, str]]:
-    """Floats that become sizes, indices or angles: whole numbers past 2048 (FP16) or 256 (BF16) are not exact."""
+    """Floats that become sizes, indices or angles: whole numbers past 2048 (BF16: 256) are not exact."""
     for node in floats:
         if node.op_type in {"Sin", "Cos"}:
             value = node.inputs[0]

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 
 import onnx_ir as ir
 
-from . import ops
-from .formats import is_float, is_weight
-from .prepare import owners
-from .report import Boundary
+from engine.precision import ops
+from engine.precision.formats import is_float, is_weight
+from engine.precision.prepare import owners
+from engine.precision.report import Boundary
 
 _WIDEST = (ir.DataType.FLOAT, ir.DataType.BFLOAT16, ir.DataType.FLOAT16)
 
@@ -88,7 +88,7 @@ class _Neighbours:
         return found
 
     def _boundary(self, value: ir.Value) -> ir.DataType:
-        """The type of a graph's input or output: that of the node which owns the graph, or the model's own."""
+        """The type of a graph's input or output: that of the owning node, or the model's own."""
         owner = self._owners.get(value.graph) if value.graph is not None else None
         if owner is not None:
             return self._settled[owner]

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-Precision = Literal["fp32", "fp16", "bf16"]
+from engine.recipe import FloatType as Precision
 
 DTYPES: Mapping[Precision, ir.DataType] = {
     "fp32": ir.DataType.FLOAT,
@@ -36,10 +34,12 @@ class Limits:
     to_zero: float
 
 
+__all__ = ["DTYPES", "FAMILY", "LIMITS", "LOW", "PRECISIONS", "Limits", "Precision", "is_float", "is_weight"]
+
 LIMITS: Mapping[Precision, Limits] = {
     "fp32": Limits(float(np.finfo(np.float32).max), 2.0**-126, float("inf"), 0.0),
     "fp16": Limits(65504.0, 2.0**-14, 65520.0, 2.0**-25),
-    "bf16": Limits(float(ml_dtypes.finfo(ml_dtypes.bfloat16).max), 2.0**-126, 2.0**128 - 2.0**119, 2.0**-134),
+    "bf16": Limits(2.0**128 - 2.0**120, 2.0**-126, 2.0**128 - 2.0**119, 2.0**-134),
 }
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ..errors import StepError
-from .casts import Writer
-from .decide import decide
-from .formats import PRECISIONS
-from .prepare import nodes, prepare
-from .report import Boundary, LoweringReport, OverrideTaken
-from .selectors import Assignment
-from .verify import disagreements, verify_types
+from engine.errors import StepError
+from engine.precision.casts import Writer
+from engine.precision.decide import decide
+from engine.precision.formats import PRECISIONS
+from engine.precision.prepare import nodes, prepare
+from engine.precision.report import Boundary, LoweringReport, OverrideTaken
+from engine.precision.selectors import Assignment, describe
+from engine.precision.verify import disagreements, verify_types
 
 
 def lower(model: ir.Model, assignment: Assignment, *, io: Boundary = "keep") -> LoweringReport:
@@ -36,7 +36,7 @@ def lower(model: ir.Model, assignment: Assignment, *, io: Boundary = "keep") -> 
             node.name or "": PRECISIONS[dtype] for node, dtype in decision.types.items() if node.name in alive
         },
         overrides=tuple(
-            OverrideTaken(str(override), override.type, override.because, taken)
+            OverrideTaken(describe(override), override.type, override.because, taken)
             for override, taken in zip(assignment.overrides, assignment.taken, strict=True)
         ),
         casts=tuple(writer.casts),

@@ -13,13 +13,16 @@ from dataclasses import dataclass
 import onnx_ir as ir
 from onnx import defs
 
-from .formats import DTYPES, Precision, is_float
+from engine.precision.formats import DTYPES, Precision, is_float
 
-_MOVES = frozenset(
-    "CenterCropPad Compress Concat DepthToSpace Dropout Expand Flatten Gather GatherElements GatherND "
-    "Identity OneHot Pad Reshape ReverseSequence ScatterElements ScatterND Slice SpaceToDepth Split "
-    "Squeeze Tile Transpose Trilu Unsqueeze Where".split()
-)
+# fmt: off
+_MOVES = frozenset({
+    "CenterCropPad", "Compress", "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather",
+    "GatherElements", "GatherND", "Identity", "OneHot", "Pad", "Reshape", "ReverseSequence",
+    "ScatterElements", "ScatterND", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose",
+    "Trilu", "Unsqueeze", "Where",
+})
+# fmt: on
 _BLIND = frozenset({"Shape", "Size", "IsNaN", "IsInf"})
 _SOURCES = frozenset({"ConstantOfShape", "EyeLike"})
 _QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
@@ -66,7 +69,7 @@ def makes_float(node: ir.Node) -> bool:
 
 
 def is_blind(node: ir.Node) -> bool:
-    """Whether the node takes a float of any type without losing anything (Shape, IsNaN, a cast to integers)."""
+    """Whether the node takes a float of any type without loss (Shape, IsNaN, a cast to integers)."""
     if node.op_type == "Cast":
         return is_float(node.inputs[0]) and not is_float(node.outputs[0])
     return node.op_type in _BLIND and not node.domain

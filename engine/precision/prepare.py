@@ -7,15 +7,17 @@ from collections.abc import Iterator
 import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
 
-from ..errors import Failure, StepError
-from .formats import FAMILY, is_float
+from engine.errors import Failure, StepError
+from engine.precision.formats import FAMILY, is_float
 
 
 class Names:
     """Hands out names that no node and no value of the model has yet."""
 
     def __init__(self, model: ir.Model) -> None:
-        self._taken = {node.name or "" for node in nodes(model)} | {value.name or "" for value in values(model)}
+        self._taken = {node.name or "" for node in nodes(model)} | {
+            value.name or "" for value in values(model)
+        }
 
     def unique(self, wanted: str) -> str:
         name, count = wanted, 1
@@ -91,7 +93,10 @@ def _lift_constants(model: ir.Model) -> None:
         if tensor is None or tensor.dtype not in FAMILY or value.is_graph_output() or node.graph is None:
             continue
         lifted = ir.Value(
-            name=value.name, shape=ir.Shape(tensor.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
+            name=value.name,
+            shape=ir.Shape(tensor.shape.numpy()),
+            type=ir.TensorType(tensor.dtype),
+            const_value=tensor,
         )
         value.replace_all_uses_with(lifted)
         graph = node.graph

@@ -6,18 +6,22 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import onnx_ir as ir
 
-from ..graph import files
-from .formats import LIMITS, LOW, PRECISIONS, Precision, is_float, is_weight
-from .ops import moves_data
-from .prepare import Names
-from .selectors import module_of
-from .session import Arrays, run
-from .shadow import ROUND, build_shadow
+from engine import runtime
+from engine.graph import files
+from engine.precision.formats import LIMITS, LOW, PRECISIONS, Precision, is_float, is_weight
+from engine.precision.ops import moves_data
+from engine.precision.prepare import Names
+from engine.precision.selectors import module_of
+from engine.precision.shadow import ROUND, build_shadow
+from engine.samples import Array
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 _SENTINEL = 1e30  # an FP32 value this far out is a mask, not a result
 _SIGN_KEEPING = frozenset({"Add", "Max", "Min", "Relu"})
@@ -68,12 +72,23 @@ class Probe:
         return self.culprits[0] if self.culprits else None
 
 
-def run_shadow(path: Path, feeds: Arrays) -> dict[str, np.ndarray[Any, Any]]:
+def run_shadow(path: Path, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """Run a shadow file; floats come back as FP32, under the names of the lowered graph's outputs."""
-    return run(path, feeds)
+    opened = runtime.session(path, prepack=False)
+    return {
+        name: value.astype(np.float32) if value.dtype.kind == "f" else value
+        for name, value in runtime.run(opened, _as_fp32(opened, feeds)).items()
+    }
 
 
-def probe(lowered: ir.Model, path: Path, feeds: Arrays, unrounded: Collection[str] = ()) -> Probe:
+def _as_fp32(opened: onnxruntime.InferenceSession, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    floats = {item.name for item in opened.get_inputs() if item.type == "tensor(float)"}
+    return {name: value.astype(np.float32) if name in floats else value for name, value in feeds.items()}
+
+
+def probe(
+    lowered: ir.Model, path: Path, feeds: Mapping[str, Array], unrounded: Collection[str] = ()
+) -> Probe:
     """One instrumented run of the shadow of ``lowered``, which is written to ``path``.
 
     ``path`` lies beside the lowered graph's weights. Subgraphs run but are not looked into: an If or
@@ -83,7 +98,7 @@ def probe(lowered: ir.Model, path: Path, feeds: Arrays, unrounded: Collection[st
     shadow = build_shadow(lowered, unrounded)
     watches = _instrument(shadow)
     files.save(shadow, path)
-    outputs = run(path, feeds)
+    outputs = run_shadow(path, feeds)
     masks = _mask_values(watches, outputs)
     states = {watch.value: _state(watch, outputs, masks) for watch in watches}
     return _judge(lowered, shadow, watches, states)
@@ -126,7 +141,11 @@ def _instrument(shadow: ir.Model) -> list[_Watch]:
         results = []
         for op in ("ReduceMin", "ReduceMax", "ReduceSum"):
             node = ir.Node(
-                "", op, [source], {"keepdims": ir.AttrInt64("keepdims", 0)}, name=names.unique(f"{op}.{value.name}")
+                "",
+                op,
+                [source],
+                {"keepdims": ir.AttrInt64("keepdims", 0)},
+                name=names.unique(f"{op}.{value.name}"),
             )
             made = node.outputs[0]
             made.name = names.unique(f"{value.name}.{op}")
@@ -152,15 +171,18 @@ def _widened(value: ir.Value) -> ir.Value:
     return next(node.outputs[0] for node, _ in value.uses() if ROUND in node.metadata_props)
 
 
-def _mask_values(watches: Collection[_Watch], outputs: Mapping[str, np.ndarray[Any, Any]]) -> frozenset[float]:
+def _mask_values(watches: Collection[_Watch], outputs: Mapping[str, Array]) -> frozenset[float]:
     """Extremes of the constants that lie beyond FP16: a value equal to one of them is no result."""
-    ends = [float(outputs[name]) for watch in watches if is_weight(watch.value) for name in (watch.low, watch.high)]
+    ends = [
+        float(outputs[name])
+        for watch in watches
+        if is_weight(watch.value)
+        for name in (watch.low, watch.high)
+    ]
     return frozenset(end for end in ends if abs(end) >= LIMITS["fp16"].to_inf)
 
 
-def _state(
-    watch: _Watch, outputs: Mapping[str, np.ndarray[Any, Any]], masks: Collection[float]
-) -> _State:
+def _state(watch: _Watch, outputs: Mapping[str, Array], masks: Collection[float]) -> _State:
     low, high, total = (float(outputs[name]) for name in (watch.low, watch.high, watch.total))
     if low > high or (math.isinf(low) and low > 0 and math.isinf(high) and high < 0):
         return _State()  # an empty tensor reduces to +inf, -inf
@@ -192,7 +214,9 @@ def _judge(
         dtype = types.get(name) or ir.DataType.FLOAT
         infinite = state.above or state.below
         seen.append(Seen(*about, PRECISIONS[dtype], state.low, state.high, state.nan, infinite))
-        inputs = [states[root] for value in node.inputs if value is not None and (root := _root(value)) in states]
+        inputs = [
+            states[root] for value in node.inputs if value is not None and (root := _root(value)) in states
+        ]
         kind = _fault(node, state, inputs) if watch.rounds else None
         if kind:
             culprits.append(Culprit(*about, kind, state.low, state.high))
@@ -214,7 +238,11 @@ def _fault(node: ir.Node, state: _State, inputs: Collection[_State]) -> Literal[
 
 def _root(value: ir.Value) -> ir.Value:
     """The value behind the casts that the shadow added."""
-    while (maker := value.producer()) is not None and ROUND in maker.metadata_props and maker.inputs[0] is not None:
+    while (
+        (maker := value.producer()) is not None
+        and ROUND in maker.metadata_props
+        and maker.inputs[0] is not None
+    ):
         value = maker.inputs[0]
     return value
 
@@ -223,6 +251,8 @@ def _name(value: ir.Value) -> str:
     """The value's name in the lowered graph: what stands behind its rounding has it."""
     current = value
     if value.producer() is not None:
-        while following := [node for node, _ in current.uses() if node.metadata_props.get(ROUND) in {"down", "up"}]:
+        while following := [
+            node for node, _ in current.uses() if node.metadata_props.get(ROUND) in {"down", "up"}
+        ]:
             current = following[0].outputs[0]
     return current.name or ""

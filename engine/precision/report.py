@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ..values import Issue
-from .formats import Precision
+from engine.precision.formats import Precision
+from engine.recipe import IoPolicy
+from engine.values import Issue
 
-Boundary = Literal["keep", "lower"]
+Boundary = IoPolicy
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ def _overflow_issue(weight: ConvertedWeight) -> Issue:
     return Issue(
         "lower",
         "numeric",
-        f"{weight.to_inf} of {weight.count} values of weight {weight.value} overflow in {weight.type.upper()}",
+        f"{weight.to_inf} of {weight.count} values of {weight.value} overflow in {weight.type.upper()}",
         cause="an override asks for the narrow type where the weight does not fit",
         fix="",
         disposition="open",

@@ -11,31 +11,16 @@ import difflib
 import fnmatch
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
-from ..errors import Failure, StepError
-from ..graph.provenance import MODULE
-from .formats import Precision
-from .ops import touches_float
-from .prepare import nodes, prepare
-
-
-@dataclass(frozen=True)
-class Override:
-    """Nodes that shall compute in ``type``. ``nth`` counts from 0 among the matches, in graph order."""
-
-    type: Precision
-    module: str | None = None
-    op: str | None = None
-    node: str | None = None
-    nth: int | None = None
-    because: str = ""
-
-    def __str__(self) -> str:
-        keys = {"module": self.module, "op": self.op, "node": self.node, "nth": self.nth}
-        return ", ".join(f"{key}: {value}" for key, value in keys.items() if value is not None)
+from engine.errors import Failure, StepError
+from engine.graph.provenance import MODULE
+from engine.precision.formats import Precision
+from engine.precision.ops import touches_float
+from engine.precision.prepare import nodes, prepare
+from engine.recipe import Override
 
 
 @dataclass(frozen=True)
@@ -50,6 +35,12 @@ class Assignment:
     overrides: tuple[Override, ...] = ()
     taken: tuple[tuple[str, ...], ...] = ()
     pinned: Mapping[str, int] = field(default_factory=dict)  # node name -> index of its first override
+
+
+def describe(override: Override) -> str:
+    """The selector as the recipe says it."""
+    keys = {"module": override.module, "op": override.op, "node": override.node, "nth": override.nth}
+    return ", ".join(f"{key}: {value}" for key, value in keys.items() if value is not None)
 
 
 def where(index: int) -> str:
@@ -133,8 +124,8 @@ def _conflicts(
     return [
         (
             index,
-            f"{where(earlier)} ({overrides[earlier]}) says {overrides[earlier].type} and {where(index)} "
-            f"({overrides[index]}) says {overrides[index].type} for node {names[0]!r}"
+            f"{where(earlier)} ({describe(overrides[earlier])}) says {overrides[earlier].type} and "
+            f"{where(index)} ({describe(overrides[index])}) says {overrides[index].type} for node {names[0]!r}"
             + (f" and {len(names) - 1} more" if len(names) > 1 else ""),
             "narrow one of the two selectors, so that each node is named with one type only",
         )
@@ -146,23 +137,25 @@ def _why_none(
     override: Override, candidates: Sequence[ir.Node], everything: Sequence[ir.Node]
 ) -> tuple[str, str]:
     """What to say about an override without a match: symptom and the way to mend it."""
-    bare = Override(override.type, override.module, override.op, override.node)
+    bare = replace(override, nth=None)
     without_nth = _select(bare, candidates)
     if without_nth and override.nth is not None:
         count = len(without_nth)
         last = f"nth counts from 0 to {count - 1}: 0 is {without_nth[0].name!r}"
-        return f"{override} is past the end: {count} node{'s' * (count > 1)} match the rest", last
+        return f"{describe(override)} is past the end: {count} node{'s' * (count > 1)} match the rest", last
     numbers = _select(bare, everything)
     if numbers:
         return (
-            f"{override} matches {len(numbers)} node(s), none of which has a floating point input or output",
+            f"{describe(override)} matches {len(numbers)} node(s), none of which works on floats",
             f"{numbers[0].name!r} ({numbers[0].op_type}) works on integers; name the layer that computes",
         )
     for key, hint in _absent(override, candidates):
-        return f"{override} matches no node: {key}", hint
-    within = [node for node in candidates if override.module and matches_module(override.module, module_of(node))]
+        return f"{describe(override)} matches no node: {key}", hint
+    within = [
+        node for node in candidates if override.module and matches_module(override.module, module_of(node))
+    ]
     ops = sorted({node.op_type for node in within or candidates})
-    return f"{override} matches no node: each key matches some, no node has all of them", (
+    return f"{describe(override)} matches no node: each key matches some, no node has all of them", (
         f"ops in {override.module}: {', '.join(ops)}" if within else "drop one of the keys"
     )
 

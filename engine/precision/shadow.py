@@ -13,16 +13,19 @@ from collections.abc import Collection
 import numpy as np
 import onnx_ir as ir
 
-from ..graph.provenance import KEYS
-from . import ops
-from .casts import place_after
-from .formats import LOW, PRECISIONS, is_float, is_weight
-from .prepare import Names, nodes
+from engine.graph.provenance import KEYS
+from engine.precision import ops
+from engine.precision.casts import place_after
+from engine.precision.formats import LOW, PRECISIONS, is_float, is_weight
+from engine.precision.prepare import Names, nodes
 
 ROUND = "portwright.shadow"  # on the casts that a shadow adds: "down", "up" or "weight"
-_EXACT = frozenset(
-    "Abs Clip GlobalMaxPool Max MaxPool Min Neg ReduceMax ReduceMin Relu Sign TopK".split()
-)
+# fmt: off
+_EXACT = frozenset({
+    "Abs", "Clip", "GlobalMaxPool", "Max", "MaxPool", "Min", "Neg", "ReduceMax", "ReduceMin", "Relu",
+    "Sign", "TopK",
+})
+# fmt: on
 
 
 def build_shadow(model: ir.Model, unrounded: Collection[str] = ()) -> ir.Model:

@@ -6,14 +6,17 @@ from collections.abc import Callable, Collection, Iterator
 
 import onnx_ir as ir
 
-from .formats import is_float, is_weight
-from .ops import casts_between_floats, moves_data
-from .prepare import nodes
+from engine.precision.formats import is_float, is_weight
+from engine.precision.ops import casts_between_floats, moves_data
+from engine.precision.prepare import nodes
 
-_ARITHMETIC = frozenset(
-    "Add Cast Concat Cos Div Einsum Expand Floor Identity MatMul Mul Neg Pow Range Reciprocal Reshape Round Sin "
-    "Slice Squeeze Sub Tile Transpose Unsqueeze Where".split()
-)
+# fmt: off
+_ARITHMETIC = frozenset({
+    "Add", "Cast", "Concat", "Cos", "Div", "Einsum", "Expand", "Floor", "Identity", "MatMul", "Mul",
+    "Neg", "Pow", "Range", "Reciprocal", "Reshape", "Round", "Sin", "Slice", "Squeeze", "Sub", "Tile",
+    "Transpose", "Unsqueeze", "Where",
+})
+# fmt: on
 
 
 class Origins:

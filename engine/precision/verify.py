@@ -10,11 +10,12 @@ import onnx
 import onnx.checker
 import onnx_ir as ir
 
-from ..errors import StepError
-from . import ops
-from .formats import DTYPES, PRECISIONS, Precision
-from .prepare import nodes
-from .selectors import Assignment, where
+from engine import runtime
+from engine.errors import StepError
+from engine.precision import ops
+from engine.precision.formats import DTYPES, PRECISIONS, Precision
+from engine.precision.prepare import nodes
+from engine.precision.selectors import Assignment, where
 
 
 @dataclass(frozen=True)
@@ -99,13 +100,9 @@ def check_file(path: Path) -> str:
         raise StepError(f"the lowered graph is not valid: {error}", klass="op", bug=True) from error
     if uses_bfloat16(path):
         return "ONNX Runtime has no BF16 kernels on CPU; the rehearsal runs the shadow instead"
-    from .session import open_session
-
-    open_session(path)
+    runtime.session(path, prepack=False)
     return ""
 
 
 def uses_bfloat16(path: Path) -> bool:
-    return any(
-        value.dtype == ir.DataType.BFLOAT16 for node in nodes(ir.load(path)) for value in node.outputs
-    )
+    return any(value.dtype == ir.DataType.BFLOAT16 for node in nodes(ir.load(path)) for value in node.outputs)

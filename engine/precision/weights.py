@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import onnx_ir as ir
 
-from ..errors import StepError
-from .formats import DTYPES, LIMITS, PRECISIONS, Precision
+from engine.errors import StepError
+from engine.precision.formats import DTYPES, LIMITS, PRECISIONS, Precision
+from engine.samples import Array
 
 _CHUNK = 1 << 20  # values; 4 MB of FP32
 
@@ -47,7 +48,7 @@ class ConvertedTensor(ir.LazyTensor):
 
     def __init__(self, source: ir.TensorProtocol, target: Precision, clamp: float | None = None) -> None:
         self._source, self._clamp = source, clamp
-        super().__init__(self._whole, DTYPES[target], ir.Shape(source.shape), name=source.name)
+        super().__init__(self._whole, DTYPES[target], ir.Shape(source.shape.numpy()), name=source.name)
 
     @property
     def source(self) -> ir.TensorProtocol:
@@ -57,7 +58,7 @@ class ConvertedTensor(ir.LazyTensor):
         array = np.concatenate([*self._parts(), np.empty(0, self.dtype.numpy())])
         return ir.Tensor(array.reshape(self.shape.numpy()), dtype=self.dtype, name=self.name)
 
-    def _parts(self) -> Iterator[np.ndarray[Any, Any]]:
+    def _parts(self) -> Iterator[Array]:
         target = PRECISIONS[self.dtype]
         for chunk in _chunks(self._source):
             yield convert(chunk, target, self._clamp)
@@ -67,7 +68,7 @@ class ConvertedTensor(ir.LazyTensor):
             file.write(part.astype(part.dtype.newbyteorder("<"), copy=False).tobytes())
 
 
-def convert(array: np.ndarray[Any, Any], target: Precision, clamp: float | None = None) -> np.ndarray[Any, Any]:
+def convert(array: Array, target: Precision, clamp: float | None = None) -> Array:
     """Round to nearest even; finite values past the range go to +-``clamp`` if given, else to infinity."""
     with np.errstate(over="ignore", under="ignore"):
         wide = array.astype(np.float32, copy=False)
@@ -106,7 +107,7 @@ def scan(tensor: ir.TensorProtocol, target: Precision) -> Scan:
     return Scan(size, to_inf, to_zero, to_subnormal, low, high, least)
 
 
-def _chunks(tensor: ir.TensorProtocol) -> Iterator[np.ndarray[Any, Any]]:
+def _chunks(tensor: ir.TensorProtocol) -> Iterator[Array]:
     """The tensor's values in order, flat; a tensor on disk is read, not mapped, so that nothing piles up."""
     if not isinstance(tensor, ir.ExternalTensor):
         flat = tensor.numpy().reshape(-1)
@@ -120,5 +121,7 @@ def _chunks(tensor: ir.TensorProtocol) -> Iterator[np.ndarray[Any, Any]]:
             wanted = min(_CHUNK, tensor.size - start)
             data = file.read(wanted * dtype.itemsize)
             if len(data) != wanted * dtype.itemsize:
-                raise StepError(f"weight file {tensor.path} ends inside tensor {tensor.name!r}", klass="tooling")
+                raise StepError(
+                    f"weight file {tensor.path} ends inside tensor {tensor.name!r}", klass="tooling"
+                )
             yield np.frombuffer(data, dtype)

@@ -2,7 +2,8 @@
 
 ``of(value)`` returns [low, high] such that every element lies inside for *every* input, rounding of the
 element type included, or raises UnboundedError with the node that spoils it. A floating-point graph input
-spoils it, for it may hold NaN. Reductions over an axis of size 0 are left aside. Bounds are loose where that is safe; they are meant for yes or no.
+spoils it, for it may hold NaN. Axes of size 0 and dynamic axes of more than LONGEST_AXIS elements are left aside. Bounds are loose where
+that is safe; they are meant for yes or no.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import onnx_ir as ir
 
 from engine.rules.constants import Array, dims_of, element_type, small_array, tensor_of
 
-LONGEST_AXIS = 2**31  # elements; TensorRT and ONNX Runtime address no longer tensor
+LONGEST_AXIS = 2**24  # elements of a dynamic axis; attention over more would need 10**14 scores
 _ROUNDING = {ir.DataType.FLOAT: 2.0**-23, ir.DataType.FLOAT16: 2.0**-10, ir.DataType.DOUBLE: 2.0**-52,
              ir.DataType.BFLOAT16: 2.0**-7}  # fmt: skip
 _FLAG = "produces 0 or 1"
@@ -75,7 +76,7 @@ def _bound(value: ir.Value, node: ir.Node | None, known: dict[ir.Value, Interval
     dtype = element_type(value)
     if node is None:
         return _of_input(value, dtype)
-    if node.domain != "" or (node.op_type not in _RULES and node.op_type not in _FREE | _SATURATING | _MOVES):
+    if node.domain != "" or not any(node.op_type in table for table in (_RULES, _FREE, _SATURATING, _MOVES)):
         raise UnboundedError(f"nothing is known about {node.op_type} ({node.name})")
     return _fitted(_raw(node, known), dtype, node)
 
@@ -248,8 +249,14 @@ def _gemm(node: ir.Node, inputs: list[Interval]) -> Interval:
     turned = "transB" in node.attributes and node.attributes["transB"].as_int() == 1
     array = np.abs(tensor.numpy()).sum(axis=1 if turned else 0, dtype=np.float64)
     terms = float(tensor.shape[1 if turned else 0])  # type: ignore[arg-type]
-    reach = inputs[0].size * float(array.max()) * _slack(node, terms) + (inputs[2].size if len(inputs) > 2 else 0.0)
+    reach = inputs[0].size * float(array.max()) * _slack(node, terms) + (
+        inputs[2].size if len(inputs) > 2 else 0.0
+    )
     return Interval(-reach, reach)
+
+
+def _numbers(dims: tuple[int | str | None, ...]) -> list[int]:
+    return [size for size in dims if isinstance(size, int)]
 
 
 def _layer_norm(node: ir.Node, inputs: list[Interval]) -> Interval:
@@ -258,7 +265,7 @@ def _layer_norm(node: ir.Node, inputs: list[Interval]) -> Interval:
     axis = node.attributes["axis"].as_int() if "axis" in node.attributes else -1
     if dims is None or not all(isinstance(size, int) for size in dims[axis:]):
         raise UnboundedError(f"LayerNormalization ({node.name}) over a dynamic axis")
-    count = math.prod(int(size) for size in dims[axis:])  # type: ignore[arg-type]
+    count = math.prod(_numbers(dims[axis:]))
     epsilon = node.attributes["epsilon"].as_float() if "epsilon" in node.attributes else 1e-5
     stash = node.attributes["stash_type"].as_int() if "stash_type" in node.attributes else 1
     if epsilon <= 0 or stash != 1 or len(node.outputs) > 1:
@@ -278,7 +285,7 @@ def _mean(node: ir.Node, inputs: list[Interval]) -> Interval:
 def _total(node: ir.Node, inputs: list[Interval]) -> Interval:
     dims = dims_of(_input(node, 0))
     known = dims is not None and all(isinstance(size, int) for size in dims)
-    terms = float(math.prod(int(d) for d in dims or ())) if known else float(LONGEST_AXIS)  # type: ignore[arg-type]
+    terms = float(math.prod(_numbers(dims or ()))) if known else float(LONGEST_AXIS)
     reach = inputs[0].size * terms * _slack(node, terms)
     return Interval(-reach, reach)
 
@@ -286,8 +293,22 @@ def _total(node: ir.Node, inputs: list[Interval]) -> Interval:
 _MOVES = frozenset(("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Expand", "Identity", "Flatten", "Tile",
                     "Gather", "GatherElements", "GatherND", "Split", "Cast", "ReduceMax", "ReduceMin",
                     "Trilu", "DepthToSpace", "SpaceToDepth"))  # fmt: skip
-_FREE = {op: Interval(0.0, 1.0) for op in
-         ("And", "Or", "Not", "Xor", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsNaN", "IsInf")}
+_FREE = {
+    op: Interval(0.0, 1.0)
+    for op in (
+        "And",
+        "Or",
+        "Not",
+        "Xor",
+        "Equal",
+        "Greater",
+        "GreaterOrEqual",
+        "Less",
+        "LessOrEqual",
+        "IsNaN",
+        "IsInf",
+    )
+}
 _FREE |= {op: Interval(0.0, float(LONGEST_AXIS)) for op in ("Shape", "Size")}  # fmt: skip
 # bounded whatever comes in, but only where that is known to hold no NaN: their inputs are looked at all the same
 _SATURATING = {"Softmax": Interval(0.0, 1.001), "Sigmoid": Interval(0.0, 1.001), "Tanh": Interval(-1.001, 1.001),

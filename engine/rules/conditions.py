@@ -16,7 +16,6 @@ from engine.rules import bounds
 from engine.rules.constants import axis_of_size, dims_of, element_type, same_shape_source, tensor_of
 
 
-
 @dataclass(frozen=True)
 class Scope:
     """What a check may look at: all matched values by name, and the bounds found so far on this graph."""

@@ -19,7 +19,13 @@ def same_value(bound: ir.Value | None, value: ir.Value) -> bool:
     if bound is value:
         return True
     one, other = tensor_of(bound), tensor_of(value)
-    if one is None or other is None or one.dtype != other.dtype or one.shape != other.shape or one.size > 4096:
+    if (
+        one is None
+        or other is None
+        or one.dtype != other.dtype
+        or one.shape != other.shape
+        or one.size > 4096
+    ):
         return False
     return bool(np.array_equal(one.numpy(), other.numpy()))
 

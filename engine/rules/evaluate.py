@@ -84,7 +84,7 @@ def _reference(proto: onnx.ModelProto, refusal: CannotRunError) -> tuple[Any, st
 def _run_errors() -> tuple[type[Exception], ...]:
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-    runtime = (state.Fail, state.InvalidArgument, state.InvalidGraph, state.InvalidProtobuf, state.NotImplemented,
+    runtime: tuple[type[Exception], ...] = (state.Fail, state.InvalidArgument, state.InvalidGraph, state.InvalidProtobuf, state.NotImplemented,
                state.RuntimeException)  # fmt: skip
     plain = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, NotImplementedError,
              ZeroDivisionError)  # fmt: skip

@@ -105,7 +105,9 @@ def build(pattern: Pattern, given: Mapping[str, ir.Value], attributes: Mapping[s
             inputs.pop()
         outputs = [ir.Value(name=name) for name in node.outputs]
         made |= {value.name: value for value in outputs if value.name}
-        nodes.append(ir.Node(node.domain, node.op, inputs, _attributes(node.attributes, attributes), outputs=outputs))
+        nodes.append(
+            ir.Node(node.domain, node.op, inputs, _attributes(node.attributes, attributes), outputs=outputs)
+        )
     results = [made[name] for name in pattern.outputs]
     return _model(dict.fromkeys(made.values()), results, nodes, imports)
 
@@ -255,9 +257,14 @@ def _redirect(old: ir.Value, new: ir.Value, added: list[ir.Node], match: Match, 
 
 
 def _remove_unused(match: Match) -> None:
+    fed = [value for node in match.nodes for value in node.inputs if value is not None]
     for node in reversed(match.nodes):
         if any(value.uses() or value.is_graph_output() for value in node.outputs):
             continue
         graph = node.graph
         if isinstance(graph, ir.Graph):
             graph.remove(node, safe=True)
+    for value in fed:
+        graph = value.graph
+        if value.is_initializer() and not value.uses() and not value.is_graph_input() and isinstance(graph, ir.Graph):
+            graph.initializers.pop(value.name or "", None)

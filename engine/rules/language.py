@@ -93,7 +93,9 @@ def load_rule(path: Path) -> Rule:
         raise RecipeError(found)
     data = doc.data
     opset = _opset(data.get("opset", DEFAULT_OPSET))
-    texts = {key: _parse(doc, (key,), data[key], opset[0], found) for key in ("match", "replace") if key in data}
+    texts = {
+        key: _parse(doc, (key,), data[key], opset[0], found) for key in ("match", "replace") if key in data
+    }
     context_text = data["proof"].get("context")
     context = _parse(doc, ("proof", "context"), context_text, opset[0], found) if context_text else None
     found += _head_problems(doc, path)
@@ -123,7 +125,9 @@ def _opset(written: Any) -> tuple[int, int | None]:
     return (written, None) if isinstance(written, int) else (written[0], written[1])
 
 
-def _parse(doc: Document, path: tuple[str, ...], body: str, opset: int, found: list[Problem]) -> Pattern | None:
+def _parse(
+    doc: Document, path: tuple[str, ...], body: str, opset: int, found: list[Problem]
+) -> Pattern | None:
     try:
         return parse(Text(doc, path, body), opset)
     except RecipeError as error:
@@ -136,7 +140,9 @@ def _head_problems(doc: Document, path: Path) -> Iterator[Problem]:
     if data["rule"] != path.stem:
         yield doc.problem(("rule",), f"rule '{data['rule']}' must have the name of its file, '{path.stem}'")
     if ("replace" in data) == ("apply" in data):
-        yield doc.problem((), "a rule has either 'replace' (ONNX text) or 'apply' (a Python file), one of them")
+        yield doc.problem(
+            (), "a rule has either 'replace' (ONNX text) or 'apply' (a Python file), one of them"
+        )
     if "apply" in data and data["apply"] != f"{path.stem}.py":
         yield doc.problem(("apply",), f"apply: the Python file must be named '{path.stem}.py'")
     elif "apply" in data and not (path.parent / data["apply"]).is_file():
@@ -178,23 +184,31 @@ def _reference_problems(
     known = match.names() | match.captures()
     for name, conditions in doc.data.get("where", {}).items():
         if name not in known:
-            yield doc.problem(("where", name), f"where: match has no '{name}'", nearest(name, known), key=True)
+            yield doc.problem(
+                ("where", name), f"where: match has no '{name}'", nearest(name, known), key=True
+            )
         for key, argument in conditions.items():
             if (key == "attribute") != (name in match.captures()):
                 what = f"where.{name}: '{key}' is not for {'attributes' if key != 'attribute' else 'values'}"
                 yield doc.problem(("where", name, key), what, key=True)
             if key == "size_of" and argument["value"] not in match.names():
                 what = f"where.{name}.size_of: match has no value '{argument['value']}'"
-                yield doc.problem(("where", name, key, "value"), what, nearest(argument["value"], match.names()))
+                yield doc.problem(
+                    ("where", name, key, "value"), what, nearest(argument["value"], match.names())
+                )
     if replace:
         yield from _replace_problems(doc, match, replace)
     if context:
         text = Text(doc, ("proof", "context"), doc.data["proof"]["context"])
         for name in context.outputs:
             if name not in match.inputs:
-                yield text.at_word(name, f"proof.context: match has no input {name}", nearest(name, match.inputs))
+                yield text.at_word(
+                    name, f"proof.context: match has no input {name}", nearest(name, match.inputs)
+                )
         for name in sorted(context.captures()):
-            yield text.at_word(f"@{name}", f"proof.context: write the attribute out, @{name} has no meaning here")
+            yield text.at_word(
+                f"@{name}", f"proof.context: write the attribute out, @{name} has no meaning here"
+            )
 
 
 def _replace_problems(doc: Document, match: Pattern, replace: Pattern) -> Iterator[Problem]:
@@ -207,7 +221,9 @@ def _replace_problems(doc: Document, match: Pattern, replace: Pattern) -> Iterat
         hint = nearest(name, match.captures()) or "capture it in match with attribute: type = @name"
         yield text.at_word(name, f"replace: @{name} is not captured in match", hint)
     if replace.outputs != match.outputs:
-        what = f"replace: outputs ({', '.join(replace.outputs)}) differ from match ({', '.join(match.outputs)})"
+        what = (
+            f"replace: outputs ({', '.join(replace.outputs)}) differ from match ({', '.join(match.outputs)})"
+        )
         yield text.at_word(replace.outputs[0], what, "name the same outputs in the same order")
 
 
@@ -219,7 +235,9 @@ def _proof_problems(doc: Document, match: Pattern, context: Pattern | None) -> I
         yield doc.problem(("proof", "inputs"), f"proof.inputs: nothing is said about input {name}", key=True)
     for name in sorted(set(proof["inputs"]) - wanted):
         hint = nearest(name, wanted)
-        yield doc.problem(("proof", "inputs", name), f"proof.inputs: no input is named {name}", hint, key=True)
+        yield doc.problem(
+            ("proof", "inputs", name), f"proof.inputs: no input is named {name}", hint, key=True
+        )
     captured, given = match.captures(), set(proof.get("attributes", {}))
     for name in sorted(captured - given):
         what = f"proof.attributes: no values to try for @{name}"

@@ -19,7 +19,6 @@ from engine.rules.pattern import Pattern
 from engine.rules.seek import Seeker, State, Trail
 
 
-
 @dataclass(frozen=True)
 class Match:
     """One occurrence. ``nodes`` are in the pattern's order; ``values`` and ``attributes`` go by pattern name.

@@ -210,7 +210,9 @@ def _pattern(function: onnx.FunctionProto) -> Pattern:
         if node.op_type == "Constant" and node.domain == "":
             constants[node.output[0]] = _constant(node.attribute[0])
             continue
-        attributes = {a.name: Capture(a.ref_attr_name, a.type) if a.ref_attr_name else a for a in node.attribute}
+        attributes = {
+            a.name: Capture(a.ref_attr_name, a.type) if a.ref_attr_name else a for a in node.attribute
+        }
         nodes.append(
             PatternNode(node.op_type, node.domain, tuple(node.input), tuple(node.output), attributes)
         )

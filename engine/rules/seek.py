@@ -128,7 +128,9 @@ class Seeker:
             if (value is None and self._optional(name)) or (value is None and not name):
                 yield state.with_value(name, None) if name else state
             else:
-                self.trail.note(state, f"{at} {'lacks' if value is None else 'has'} an input that match has not")
+                self.trail.note(
+                    state, f"{at} {'lacks' if value is None else 'has'} an input that match has not"
+                )
         elif name in state.values:
             if same_value(state.values[name], value):
                 yield state

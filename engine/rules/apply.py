@@ -1,0 +1,173 @@
+"""Apply a rule to a graph: every match, each proven before it is accepted, until none is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from engine.errors import Failure, StepError
+from engine.graph import provenance
+from engine.rules import fragment, python_rule
+from engine.rules.bounds import Interval
+from engine.rules.language import Rule
+from engine.rules.match import Match, Miss, Search
+from engine.rules.refuse import RefusedError
+from engine.rules.verdict import Proof
+
+Known = dict[ir.Value, Interval]
+Prover = Callable[[Match, ir.Model, ir.Model, Known], Proof]
+
+
+@dataclass(frozen=True)
+class Application:
+    """One accepted match: its root node and PyTorch module, the nodes taken out and put in, its proof.
+
+    ``proof`` is None only where the caller asked for none.
+    """
+
+    node: str
+    module: str
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+    proof: Proof | None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A match that was left as it is, and why."""
+
+    node: str
+    module: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Applications:
+    """What one rule did to one graph. Node counts are of all graphs, subgraphs included."""
+
+    rule: str
+    accepted: tuple[Application, ...]
+    refused: tuple[Refusal, ...]
+    nodes_before: int
+    nodes_after: int
+
+
+def apply_rule(
+    model: ir.Model,
+    rule: Rule,
+    *,
+    matches: int | None = None,
+    prover: Prover | None,
+    where: str = "rewrites[0]",
+) -> Applications:
+    """Rewrite ``model`` in place. ``prover`` judges every match; None accepts them unproven.
+
+    Raises StepError when the rule matches nothing, is refused everywhere, or was accepted another number
+    of times than ``matches``; the graph must then be thrown away.
+    """
+    _check_opset(model, rule, where)
+    before = _count(model)
+    accepted: list[Application] = []
+    refused: list[Refusal] = []
+    nearest: Miss | None = None
+    known: Known = {}
+    for graph in list(model.graphs()):
+        miss = _rewrite(model, graph, rule, prover, known, accepted, refused, limit=before, where=where)
+        nearest = miss if nearest is None or (miss and miss.matched > nearest.matched) else nearest
+    _check_count(rule, accepted, refused, nearest, matches, where)
+    return Applications(rule.name, tuple(accepted), tuple(refused), before, _count(model))
+
+
+def _count(model: ir.Model) -> int:
+    return sum(1 for graph in model.graphs() for _ in graph)
+
+
+def _rewrite(
+    model: ir.Model, graph: ir.Graph, rule: Rule, prover: Prover | None, known: Known,
+    accepted: list[Application], refused: list[Refusal], limit: int, where: str,
+) -> Miss | None:  # fmt: skip
+    """Take the first match until there is none; a replacement may make room for another match."""
+    skip: set[ir.Node] = set()
+    names = fragment.Names(model)
+    nearest: Miss | None = None
+    while True:
+        search = Search(graph, rule, model.opset_imports, known, skip)
+        match = next(iter(search), None)
+        nearest = nearest or search.nearest
+        if match is None:
+            return nearest
+        found = _attempt(model, match, prover, known, names)
+        if isinstance(found, Refusal):
+            refused.append(found)
+            skip.add(match.root)
+            continue
+        accepted.append(found)
+        if len(accepted) > limit:
+            raise StepError(f"rule {rule.name} keeps matching its own result", klass="op", where=where,
+                            fix="make the replacement something that the pattern does not match")  # fmt: skip
+
+
+def _attempt(
+    model: ir.Model, match: Match, prover: Prover | None, known: Known, names: fragment.Names
+) -> Application | Refusal:
+    root = match.root
+    name, module = root.name or "", root.metadata_props.get(provenance.MODULE, "")
+    before = fragment.cut(match, model.opset_imports)
+    try:
+        after = replacement(match, before)
+    except RefusedError as error:
+        return Refusal(name, module, str(error))
+    proof = prover(match, before, after, known) if prover else None
+    if proof is not None and not proof.equal:
+        return Refusal(name, module, f"not proven equal: {proof.why}")
+    nodes = {node: node.name or "" for node in match.nodes}
+    added = fragment.splice(match, after, names)
+    removed = tuple(text for node, text in nodes.items() if node.graph is None)
+    return Application(name, module, removed, tuple(node.name or "" for node in added), proof)
+
+
+def replacement(match: Match, before: ir.Model) -> ir.Model:
+    """The model that takes the place of ``before``, types filled in. Raises RefusedError."""
+    if match.rule.replace is None:
+        after = python_rule.replacement(match, before)
+    else:
+        names = fragment.canonical(match)
+        made = {first: fragment.boundary(match, first) for first in dict.fromkeys(names.values())}
+        given = {name: made[first] for name, first in names.items() if name in match.rule.replace.inputs}
+        spare = {first: value for first, value in made.items() if first not in given}
+        after = fragment.build(match.rule.replace, {**given, **spare}, match.attributes, before.opset_imports)
+    fragment.infer(after)
+    return after
+
+
+def _check_opset(model: ir.Model, rule: Rule, where: str) -> None:
+    opset = model.opset_imports.get("", 1)
+    if rule.allows(opset):
+        return
+    low, high = rule.opset
+    wanted = f"at least {low}" if high is None else f"{low} to {high}"
+    raise StepError(f"rule {rule.name} needs opset {wanted}; the graph has {opset}", klass="op", where=where,
+                    usage=True, fix="change export.opset, or leave the rule out")  # fmt: skip
+
+
+def _check_count(
+    rule: Rule, accepted: list[Application], refused: list[Refusal], nearest: Miss | None,
+    matches: int | None, where: str,
+) -> None:  # fmt: skip
+    if refused and not accepted:
+        first = refused[0]
+        raise StepError(Failure(f"rule {rule.name} was refused at {first.node}: {first.why}", "numeric", where=where,
+                                evidence=f"refused at {len(refused)} of {len(refused)} matches",
+                                fix="leave the rule out; it is not right for this graph"))  # fmt: skip
+    if not accepted:
+        detail = str(nearest) if nearest else f"the graph has no {rule.match.nodes[-1].op}"
+        raise StepError(Failure(f"rule {rule.name} matches nothing", "op", where=where, usage=True, cause=detail,
+                                fix="leave the rule out, or see why the nearest place does not fit"))  # fmt: skip
+    if matches is not None and len(accepted) != matches:
+        places = ", ".join(one.node for one in accepted)
+        also = "".join(f"; refused at {one.node}: {one.why}" for one in refused)
+        raise StepError(Failure(f"rule {rule.name} applied {len(accepted)} times, not {matches}", "op", where=where,
+                                usage=True, cause=f"applied at {places}{also}",
+                                fix=f"write matches: {len(accepted)} when that is right"))  # fmt: skip

@@ -1,0 +1,192 @@
+"""Toolchains: a Python interpreter with one TensorRT flavour and version in it. Never imports TensorRT."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import Failure, RecipeError, StepError
+
+if TYPE_CHECKING:
+    from engine.process import Limits, Outcome
+
+_WORKER = Path(__file__).parent / "worker"
+_DISTRIBUTION = {
+    "tensorrt_rtx": "tensorrt-rtx",
+    "tensorrt": "tensorrt",
+}  # module -> name on the package index
+
+# First version of a series -> newest opset that its importers were made for.
+_OPSETS = {
+    "tensorrt": (((8, 4), 17), ((9, 0), 19), ((10, 0), 20), ((10, 2), 22), ((10, 15), 24), ((11, 5), 25)),
+    "tensorrt_rtx": (((1, 0), 22), ((1, 5), 24)),
+}
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """``spec`` is what the recipe says, ``python`` the interpreter, ``module`` tensorrt or tensorrt_rtx."""
+
+    spec: str
+    python: Path
+    module: str
+    version: str
+
+
+def resolve(spec: str) -> Toolchain:
+    """Find a toolchain by ``current``, ``tensorrt-rtx``, ``tensorrt``, ``NAME==VERSION`` or ``path:PYTHON``.
+
+    ``current`` prefers TensorRT-RTX. Only ``path:`` starts a process. Raises RecipeError when there is no such
+    toolchain.
+    """
+    if spec.startswith("path:"):
+        return _at_path(spec)
+    name, _, version = spec.partition("==")
+    modules = {"current": tuple(_DISTRIBUTION), **{dist: (module,) for module, dist in _DISTRIBUTION.items()}}
+    if name not in modules or (version and name == "current"):
+        known = "current, tensorrt-rtx, tensorrt, tensorrt-rtx==VERSION, tensorrt==VERSION or path:PYTHON"
+        raise RecipeError(f"unknown toolchain {spec!r}", hint=f"expected {known}")
+    for module in modules[name]:
+        installed = _installed_version(module)
+        if installed is not None and (not version or version == installed):
+            return Toolchain(spec, Path(sys.executable), module, installed)
+    raise _missing(spec, modules[name])
+
+
+def _installed_version(module: str) -> str | None:
+    """Version of a module that can be imported here, by its distribution's metadata alone."""
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        return None
+    for name in (module, *(f"{module}_cu{major}" for major in (13, 12)), f"{module}_bindings"):
+        # the folder's name says it; importlib.metadata costs 30 ms to import
+        for folder in Path(spec.origin).parents[1].glob(f"{name}-*.dist-info"):
+            return folder.name.removesuffix(".dist-info").partition("-")[2]
+    return _version_by_metadata(_DISTRIBUTION[module])
+
+
+def _version_by_metadata(distribution: str) -> str | None:
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _missing(spec: str, modules: Sequence[str]) -> RecipeError:
+    here = [f"{_DISTRIBUTION[m]} {v}" for m in _DISTRIBUTION if (v := _installed_version(m))]
+    wanted = spec if spec != "current" else _DISTRIBUTION[modules[0]]
+    installed = f"installed here: {', '.join(here)}" if here else "no TensorRT is installed here"
+    return RecipeError(
+        f"toolchain {spec} is not available; {installed}",
+        hint=f"pip install {wanted}, or name an interpreter that has it: path:/some/venv/bin/python",
+    )
+
+
+def _at_path(spec: str) -> Toolchain:
+    python = Path(spec.removeprefix("path:")).expanduser()
+    if not os.access(python, os.X_OK) or python.is_dir():
+        raise RecipeError(
+            f"toolchain {spec}: {python} is not a program", hint="give the path of a Python interpreter"
+        )
+    reasons = []
+    for module in _DISTRIBUTION:
+        toolchain = Toolchain(spec, Path(os.path.abspath(python)), module, "")
+        try:
+            facts = probe(toolchain)
+        except StepError as exc:
+            raise RecipeError(f"toolchain {spec}: {exc.failure.symptom}", hint=exc.failure.evidence) from exc
+        if "version" in facts:
+            return replace(toolchain, version=facts["version"])
+        reasons += [error["text"] for error in facts["errors"]]
+    raise RecipeError(f"toolchain {spec} has no usable TensorRT: {'; '.join(reasons)}")
+
+
+def opset_limit(module: str, version: str) -> int:
+    """The newest ONNX opset to hand to this TensorRT; its parser does not refuse newer ones, it guesses.
+
+    Sources. TensorRT: the documentation of 8.4 to 11.5; where its pages differ the lower figure is taken
+    (11.0 to 11.4: 24 or 25; 10.2 to 10.14: 22 or more). TensorRT-RTX 1.0 to 1.4: the ONNX conversion guide,
+    "opsets 9-22". From 1.5 on no page was found; ``OnnxParser.supports_operator`` is true for every operator
+    that opsets 23 and 24 introduced, which in 1.4 it is not.
+    Raises ValueError for a version older than any of these.
+    """
+    wanted = tuple(int(part) for part in version.split(".")[:2])
+    fitting = [limit for first, limit in _OPSETS[module] if first <= wanted]
+    if not fitting:
+        raise ValueError(f"{_DISTRIBUTION[module]} {version} is older than any version with a known opset")
+    return fitting[-1]
+
+
+def has_gpu() -> tuple[bool, str]:
+    """Whether the NVIDIA driver offers a GPU, and if not, why; asks the driver itself, not PyTorch."""
+    from engine.worker.trt_worker import cuda_devices
+
+    count, why = cuda_devices()
+    return count > 0, why
+
+
+def probe(toolchain: Toolchain, operators: Sequence[str] = (), seconds: float = 120) -> dict[str, Any]:
+    """What this TensorRT can do: version, data_types, targets, operators, devices. StepError if it dies."""
+    import tempfile
+
+    from engine.process import Limits
+
+    request = {"op": "probe", "module": toolchain.module, "operators": list(operators)}
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = _run(toolchain, request, Path(folder) / "log", Limits(seconds=seconds), None)
+    if outcome.kind != "ok":
+        evidence = "\n".join(outcome.log_tail)
+        symptom = f"{toolchain.python} could not be asked about {toolchain.module}: {outcome.describe()}"
+        raise StepError(Failure(symptom, where="build.toolchain", evidence=evidence))
+    facts: dict[str, Any] = outcome.result
+    return facts
+
+
+def build(
+    toolchain: Toolchain,
+    request: Mapping[str, Any],
+    *,
+    log: Path,
+    limits: Limits,
+    on_message: Callable[[dict[str, Any]], None] | None = None,
+) -> Outcome:
+    """Build one engine in a worker process; the keys of ``request`` are those of engine/worker/trt_worker.py.
+
+    ``op`` and ``module`` are filled in. On ``kind`` ``ok`` the outcome's ``result`` is the worker's, with its
+    errors put into words; ``result["ok"]`` says whether there is an engine.
+    """
+    from engine.worker.explain import explained
+
+    outcome = _run(toolchain, {**request, "op": "build", "module": toolchain.module}, log, limits, on_message)
+    return replace(outcome, result=explained(outcome.result)) if outcome.answered else outcome
+
+
+def _run(
+    toolchain: Toolchain,
+    request: Mapping[str, Any],
+    log: Path,
+    limits: Limits,
+    on_message: Callable[[dict[str, Any]], None] | None,
+) -> Outcome:
+    from engine.process import run_child
+
+    launcher = [sys.executable, "-I", str(_WORKER / "fixed_addresses.py")]
+    worker = [str(toolchain.python), "-I", str(_WORKER / "trt_worker.py")]
+    return run_child([*launcher, *worker], request, log=log, limits=limits, on_message=on_message)
+
+
+def last_words(verbose_log: Path, count: int = 10) -> tuple[str, ...]:
+    """The last lines that TensorRT logged, for when its process died without an answer."""
+    if not verbose_log.exists():
+        return ()
+    with verbose_log.open("rb") as stream:
+        stream.seek(max(0, stream.seek(0, os.SEEK_END) - 64 * 1024))
+        lines = stream.read().decode("utf-8", "replace").splitlines()
+    return tuple(line[:500] for line in lines[-count:])

@@ -1,0 +1,103 @@
+"""Shared fixtures: small recipes in temporary folders, and the command line as a child process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Cli:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out + self.err
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Callable[..., Cli]:
+    """Run ``portwright`` in a folder of its own."""
+
+    def call(*args: str | Path, env: dict[str, str] | None = None, timeout: float = 300) -> Cli:
+        command = [sys.executable, "-m", "engine.cli", *map(str, args)]
+        path = os.environ | {"PYTHONPATH": str(ROOT)} | (env or {})
+        done = subprocess.run(command, cwd=tmp_path, env=path, capture_output=True, text=True, timeout=timeout)
+        return Cli(done.returncode, done.stdout, done.stderr)
+
+    return call
+
+
+MODEL = """
+    import torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.first = nn.Linear(8, 16)
+            self.norm = nn.LayerNorm(16)
+            self.last = nn.Linear(16, 4)
+
+        def forward(self, x):
+            return self.last(torch.relu(self.norm(self.first(x))))
+
+    def load():
+        return Net().eval()
+"""
+
+RECIPE = """
+    portwright: 1
+    name: toy
+    model: {python: model.py:load}
+    axes:
+      batch: {min: 1, opt: 4, max: 16}
+    inputs:
+      x: {dtype: float32, shape: [batch, 8]}
+    outputs: [y]
+    precision:
+      base: fp16
+    build: {target: sm89}
+    bench: {rounds: 2, warmup: 1}
+    accept:
+      onnx: {max_abs: 1.0e-5}
+      engine: {max_abs: 2.0e-2}
+"""
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Callable[..., Path]:
+    """Write a toy recipe and its model into a folder; ``edit`` pairs replace text in the recipe."""
+
+    def make(*edit: tuple[str, str], model: str = MODEL, recipe: str = RECIPE) -> Path:
+        folder = tmp_path / "toy"
+        folder.mkdir(exist_ok=True)
+        text = textwrap.dedent(recipe).lstrip()
+        for old, new in edit:
+            assert old in text, old
+            text = text.replace(old, new)
+        (folder / "recipe.yaml").write_text(text)
+        (folder / "model.py").write_text(textwrap.dedent(model).lstrip())
+        return folder
+
+    return make
+
+
+def record_of(folder: Path) -> dict[str, Any]:
+    """The run record of a recipe folder."""
+    data: dict[str, Any] = json.loads((folder / "port" / "record.json").read_text())
+    return data
