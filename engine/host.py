@@ -39,6 +39,7 @@ def serve(request: Mapping[str, Any], channel: Channel) -> list[str]:
             context.earlier[name] = result
             channel.send("step", result=to_plain(result))
         if failure is not None:
+            print(failure.evidence, file=sys.stderr)
             channel.send("failure", step=name, failure=failure.to_plain())
             break
         ran.append(name)
@@ -60,14 +61,12 @@ def run_step(name: str, context: Context) -> tuple[StepResult | None, Failure | 
     try:
         done: Done = module.run(context)
     except StepError as error:
-        traceback.print_exc()
         return None, error.failure
     except RecipeError as error:
         return None, Failure(str(error), "tooling", usage=True)
     except MemoryError:
         return None, Failure(f"{name} ran out of memory", "tooling", fix="use smaller axes or a larger machine")
     except Exception as error:  # process edge: anything else is a fault of ours
-        traceback.print_exc()
         symptom = f"{type(error).__name__}: {error}"
         return None, Failure(symptom, "tooling", evidence=traceback.format_exc(), bug=True)
     result = StepResult(

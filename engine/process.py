@@ -10,6 +10,7 @@ suddenly, the pipe closes and the shell kills the group; no cooperation of the c
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -21,8 +22,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
-
-from engine.process_memory import MemoryMeter
 
 Kind = Literal["ok", "exit", "signal", "timeout", "memory"]
 Message = dict[str, Any]
@@ -65,7 +64,7 @@ class Outcome:
         if self.kind == "timeout":
             return f"no answer within {self.limits.seconds:g} s, stopped"
         if self.kind == "memory":
-            return f"used {_gib(self.peak_bytes)}, limit {_gib(self.limits.bytes or 0)}, stopped"
+            return f"used {_size(self.peak_bytes)}, limit {_size(self.limits.bytes or 0)}, stopped"
         if self.kind == "signal":
             number = -(self.returncode or 0)
             return f"killed by signal {number} ({_signal_name(number)}) {after}"
@@ -92,6 +91,7 @@ def run_child(
     killed and the exception goes on. ``env`` is the whole environment (None: ours).
     Raises OSError when ``argv`` cannot be started.
     """
+    log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab", buffering=0) as sink:
         sink.truncate(0)
         run = _Run(argv, request, sink, limits, on_message or _ignore, env, cwd)
@@ -115,6 +115,8 @@ class _Run:
         env: Mapping[str, str] | None,
         cwd: Path | None,
     ) -> None:
+        from engine.process_memory import MemoryMeter  # psutil takes 10 ms, and most commands start no child
+
         self.limits, self.on_message, self.sink = limits, on_message, sink
         self.lines = _Lines()
         self.results: list[Any] = []
@@ -286,10 +288,8 @@ def _message(line: bytes) -> Message | None:
 
 
 def _signal_group(group: int, number: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(group, number)
-    except ProcessLookupError:
-        pass
 
 
 def _tail(log: Path) -> tuple[str, ...]:
@@ -305,8 +305,8 @@ def _signal_name(number: int) -> str:
     return (signal.strsignal(number) or "unknown").lower()
 
 
-def _gib(size: int) -> str:
-    return f"{size / 1024**3:.1f} GiB"
+def _size(count: int) -> str:
+    return f"{count / 1024**3:.1f} GiB" if count >= 1024**3 else f"{count / 1024**2:.0f} MiB"
 
 
 def _ignore(_: Message) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import resource
 import sys
 import time
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil  # type: ignore[import-untyped, unused-ignore]
 
 _TREE_EVERY = 5  # samples; walking the process table is the costly part
 _KERNEL_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes per unit of ru_maxrss
@@ -49,7 +50,7 @@ class MemoryMeter:
     def add_kernel_peak(self, ru_maxrss: int) -> None:
         """Take the kernel's own peak into account, where it can be trusted.
 
-        A child starts life with its parent's peak on its account, so a figure no larger than ours says nothing.
+        A child starts with its parent's peak on its account, so a figure no larger than ours says nothing.
         """
         kernel = ru_maxrss * _KERNEL_UNIT
         if kernel > self._own_peak:
@@ -62,10 +63,8 @@ class MemoryMeter:
 
     def kill_descendants(self) -> None:
         for process in self._tree[1:]:
-            try:
+            with contextlib.suppress(psutil.Error):
                 process.kill()  # psutil refuses a process id that was given to another process meanwhile
-            except psutil.Error:
-                pass
 
 
 def _resident(process: psutil.Process) -> int:
@@ -76,7 +75,7 @@ def _resident(process: psutil.Process) -> int:
 
 
 def _high_water(pid: int) -> int:
-    """The kernel's peak of one process since its exec (Linux), so that nothing between two samples is lost."""
+    """The kernel's peak of one process since its exec (Linux): nothing between two samples is lost."""
     try:
         found = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     except OSError:

@@ -53,8 +53,9 @@ def run(
     beside the recipe itself.
     """
     loaded, planned = make_plan(path)
-    folder = out or loaded.folder / "port"
-    report_file = (out or loaded.folder) / REPORT
+    beside = Path(loaded.document.file).parent
+    folder = out or beside / "port"
+    report_file = (out or beside) / REPORT
     done = interpret.run(planned, folder.resolve(), until, observer)
     verdict = accept.judge(done, require)
     record.write(done, folder, {"verdict": to_plain(verdict)})

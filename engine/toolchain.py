@@ -39,10 +39,9 @@ class Toolchain:
 
 
 def resolve(spec: str) -> Toolchain:
-    """Find a toolchain by ``current``, ``tensorrt-rtx``, ``tensorrt``, ``NAME==VERSION`` or ``path:PYTHON``.
+    """Find a toolchain: ``current``, ``tensorrt-rtx``, ``tensorrt``, ``NAME==VERSION`` or ``path:PYTHON``.
 
-    ``current`` prefers TensorRT-RTX. Only ``path:`` starts a process. Raises RecipeError when there is no such
-    toolchain.
+    ``current`` prefers TensorRT-RTX. Only ``path:`` starts a process. Raises RecipeError when there is none.
     """
     if spec.startswith("path:"):
         return _at_path(spec)

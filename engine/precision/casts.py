@@ -18,7 +18,7 @@ from engine.precision.weights import ConvertedTensor, Scan, scan
 
 
 class Writer:
-    """Carries a decision out on one model; ``casts`` and ``weights`` say what was done."""
+    """Carries a decision out on one model; ``casts``, ``weights`` and ``folded`` say what was done."""
 
     def __init__(self, model: ir.Model, decision: Decision, assignment: Assignment, io: Boundary) -> None:
         self._model, self._decision, self._io = model, decision, io
@@ -26,7 +26,7 @@ class Writer:
         self._owners, self._names = owners(model), Names(model)
         self._needs: dict[ir.Value, dict[ir.DataType, list[ir.Node]]] = {}
         self._variants: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
-        self.casts: list[InsertedCast] = []
+        self._casts: list[tuple[ir.Node, Precision, list[ir.Node]]] = []
         self.weights: list[ConvertedWeight] = []
         self.folded: list[str] = []
 
@@ -171,12 +171,13 @@ class Writer:
         made.name = self._names.unique(f"{value.name}_{short}")
         made.type, made.shape = ir.TensorType(target), value.shape
         place_after(value, cast)
-        users = tuple(dict.fromkeys(node.name or "" for node in readers))
-        source = PRECISIONS[value.dtype]
-        self.casts.append(
-            InsertedCast(cast.name or "", value.name or "", source, short, module_of(cast), users)
-        )
+        self._casts.append((cast, PRECISIONS[value.dtype], readers))
         return made
+
+    @property
+    def casts(self) -> tuple[InsertedCast, ...]:
+        """The casts that were put in, by the names that everything has in the end."""
+        return tuple(_inserted(cast, source, readers) for cast, source, readers in self._casts)
 
     def _restore_output_names(self, outputs: list[tuple[ir.Graph, int, ir.DataType]]) -> None:
         for (value, dtype), variant in self._variants.items():
@@ -212,6 +213,15 @@ def place_after(value: ir.Value, node: ir.Node) -> None:
         graph.insert_before(graph[0], node)
     else:
         graph.append(node)
+
+
+def _inserted(cast: ir.Node, source: Precision, readers: list[ir.Node]) -> InsertedCast:
+    value, made = cast.inputs[0], cast.outputs[0]
+    assert value is not None
+    assert made.dtype is not None
+    users = tuple(dict.fromkeys(node.name or "" for node in readers))
+    name, target = cast.name or "", PRECISIONS[made.dtype]
+    return InsertedCast(name, value.name or "", source, target, module_of(cast), users)
 
 
 def _converted(

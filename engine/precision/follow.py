@@ -66,6 +66,8 @@ class _Neighbours:
             common = before
         elif not before:
             common = after
+        elif ops.casts_between_floats(node) and len(after) == 1:
+            common = after  # it may go straight to the type that is read
         else:
             common = before & after
         return next((dtype for dtype in _WIDEST if dtype in common and dtype != self._base), self._base)

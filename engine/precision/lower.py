@@ -39,7 +39,7 @@ def lower(model: ir.Model, assignment: Assignment, *, io: Boundary = "keep") -> 
             OverrideTaken(describe(override), override.type, override.because, taken)
             for override, taken in zip(assignment.overrides, assignment.taken, strict=True)
         ),
-        casts=tuple(writer.casts),
+        casts=writer.casts,
         kept_wide=decision.kept,
         followed=decision.followed,
         constants=tuple(decision.constants.changes),

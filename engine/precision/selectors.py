@@ -125,8 +125,8 @@ def _conflicts(
         (
             index,
             f"{where(earlier)} ({describe(overrides[earlier])}) says {overrides[earlier].type} and "
-            f"{where(index)} ({describe(overrides[index])}) says {overrides[index].type} for node {names[0]!r}"
-            + (f" and {len(names) - 1} more" if len(names) > 1 else ""),
+            f"{where(index)} ({describe(overrides[index])}) says {overrides[index].type} for "
+            f"node {names[0]!r}" + (f" and {len(names) - 1} more" if len(names) > 1 else ""),
             "narrow one of the two selectors, so that each node is named with one type only",
         )
         for (earlier, index), names in found.items()
@@ -184,16 +184,17 @@ def _absent_module(wanted: str, paths: Sequence[str]) -> tuple[str, str]:
     begins = [path for path in sorted(known) if path.startswith(wanted)]
     if begins:
         return (
-            f"there is no module {wanted}; it is only the beginning of the names of {len(begins)} modules",
+            f"there is no module {wanted}, only {len(begins)} whose names begin with it",
             f"write the whole part, for example {begins[0]}, or {wanted}*",
         )
     parent = wanted
     while "." in parent:
         parent = parent.rpartition(".")[0]
         if parent in known:
-            inside = sorted({path for path in known if path.rpartition(".")[0] == parent})
-            near = _nearest(wanted, inside) or (f"it holds {', '.join(inside[:4])}" if inside else "")
-            return f"there is a module {parent}, but no {wanted} in it", near
+            inside = sorted({path.rpartition(".")[2] for path in known if path.rpartition(".")[0] == parent})
+            part = wanted[len(parent) + 1 :].partition(".")[0]
+            near = _nearest(part, inside) or (f"it holds {', '.join(inside[:6])}" if inside else "")
+            return f"there is a module {parent}, but no {part} in it", near
     return f"there is no module {wanted}", _nearest(wanted, sorted(known))
 
 

@@ -20,6 +20,10 @@ Known = dict[ir.Value, Interval]
 Prover = Callable[[Match, ir.Model, ir.Model, Known], Proof]
 
 
+class RuleRefusedError(StepError):
+    """The rule matched, and was refused at every match: by its own function or by its proof."""
+
+
 @dataclass(frozen=True)
 class Application:
     """One accepted match: its root node and PyTorch module, the nodes taken out and put in, its proof.
@@ -158,7 +162,7 @@ def _check_count(
 ) -> None:  # fmt: skip
     if refused and not accepted:
         first = refused[0]
-        raise StepError(Failure(f"rule {rule.name} was refused at {first.node}: {first.why}", "numeric", where=where,
+        raise RuleRefusedError(Failure(f"rule {rule.name} was refused at {first.node}: {first.why}", "numeric", where=where,
                                 evidence=f"refused at {len(refused)} of {len(refused)} matches",
                                 fix="leave the rule out; it is not right for this graph"))  # fmt: skip
     if not accepted:

@@ -45,7 +45,9 @@ def _difference(first: Array, second: Array, limit: Tolerance) -> tuple[str, flo
     agree = (np.isnan(one) & np.isnan(two)) | (one == two) | finite
     with np.errstate(invalid="ignore"):
         off = np.where(finite, np.abs(one - two), 0.0)
-        excess = off - (limit.max_abs + limit.max_rel * np.where(finite, np.abs(one), 0.0))
+        size = np.where(finite, np.abs(one), 0.0)
+        spacing = limit.max_eps * float(np.finfo(first.dtype).eps) if first.dtype.kind == "f" else 0.0
+        excess = off - (limit.max_abs + limit.max_rel * size + spacing * np.maximum(size, 1.0))
     bad = ~agree | (excess > 0)
     worst = float(off.max()) if off.size else 0.0
     return (_at(bad, first, second), worst) if bad.any() else ("", worst)

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from engine.graph import provenance
 from engine.rules.constants import dims_of, element_type, tensor_of
 from engine.rules.match import Match
-from engine.rules.pattern import Capture, Pattern
+from engine.rules.pattern import Capture, Pattern, PatternNode
 
 FRAGMENT_IR_VERSION = 10
 
@@ -47,7 +47,7 @@ def cut(match: Match, imports: Mapping[str, int]) -> ir.Model:
         copies |= dict(zip(node.outputs, outputs, strict=True))
         inputs = [copies[value] if value is not None else None for value in node.inputs]
         attributes = list(node.attributes.values())
-        nodes.append(ir.Node(node.domain, node.op_type, inputs, attributes, outputs=outputs, name=node.name))
+        nodes.append(ir.Node(node.domain, node.op_type, inputs, attributes, outputs=outputs))
     results = [copies[match.output(name)] for name in pattern.outputs]
     return _model(copies.values(), results, nodes, imports)
 
@@ -90,26 +90,49 @@ def _model(
     return ir.Model(graph, ir_version=FRAGMENT_IR_VERSION)
 
 
-def build(pattern: Pattern, given: Mapping[str, ir.Value], attributes: Mapping[str, Any],
-          imports: Mapping[str, int]) -> ir.Model:  # fmt: skip
-    """A model of ``pattern``. ``given`` holds a value for each input (names that share one share it)."""
+def build(
+    pattern: Pattern, given: Mapping[str, ir.Value], attributes: Mapping[str, Any], imports: Mapping[str, int]
+) -> ir.Model:
+    """A model of ``pattern``. ``given`` holds a value for each input (names that share one share it).
+
+    CastLike of a constant is done here, so that a text can serve several element types without a cast.
+    """
     made: dict[str, ir.Value] = dict(given)
     for name, constant in pattern.constants.items():
         array = _captured_array(constant, attributes) if isinstance(constant, Capture) else constant
-        tensor = ir.tensor(array, name=name)
-        made[name] = ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)  # fmt: skip
+        made[name] = _initializer(name, array)
     nodes = []
     for node in pattern.nodes:
         inputs = [made.get(name) if name else None for name in node.inputs]
         while inputs and inputs[-1] is None:
             inputs.pop()
+        cast = _cast_constant(node, inputs)
+        if cast is not None:
+            made[node.outputs[0]] = cast
+            continue
         outputs = [ir.Value(name=name) for name in node.outputs]
         made |= {value.name: value for value in outputs if value.name}
-        nodes.append(
-            ir.Node(node.domain, node.op, inputs, _attributes(node.attributes, attributes), outputs=outputs)
-        )
+        held = _attributes(node.attributes, attributes)
+        nodes.append(ir.Node(node.domain, node.op, inputs, held, outputs=outputs))
     results = [made[name] for name in pattern.outputs]
-    return _model(dict.fromkeys(made.values()), results, nodes, imports)
+    used = {value for node in nodes for value in node.inputs}
+    keep = [v for v in dict.fromkeys(made.values()) if v in used or v.const_value is None or v in results]
+    return _model(keep, results, nodes, imports)
+
+
+def _initializer(name: str, array: np.ndarray[Any, Any]) -> ir.Value:
+    tensor = ir.tensor(array, name=name)
+    shape = ir.Shape(array.shape)
+    return ir.Value(name=name, shape=shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
+
+
+def _cast_constant(node: PatternNode, inputs: list[ir.Value | None]) -> ir.Value | None:
+    if (node.op, node.domain) != ("CastLike", "") or inputs[0] is None or inputs[1] is None:
+        return None
+    tensor, dtype = inputs[0].const_value, inputs[1].dtype
+    if tensor is None or dtype is None:
+        return None
+    return _initializer(node.outputs[0], tensor.numpy().astype(dtype.numpy()))
 
 
 def _captured_array(capture: Capture, attributes: Mapping[str, Any]) -> np.ndarray[Any, Any]:

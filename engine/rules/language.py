@@ -29,10 +29,14 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Two numbers agree when ``|a - b| <= max_abs + max_rel * |a|``, ``a`` being the one before."""
+    """``|a - b| <= max_abs + max_rel * |a| + max_eps * eps * max(1, |a|)``, ``a`` being the one before.
+
+    ``eps`` is the spacing of the element type at 1 (2**-23 for float32), so that one limit serves several.
+    """
 
     max_abs: float = 0.0
     max_rel: float = 0.0
+    max_eps: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from engine.errors import RecipeError, StepError
 from engine.rules import fragment, samples
-from engine.rules.apply import Prover, apply_rule
+from engine.rules.apply import Prover, RuleRefusedError, apply_rule
 from engine.rules.bounds import Interval
 from engine.rules.constants import Array, dims_of, element_type, tensor_of
 from engine.rules.equal import Comparison, compare
@@ -64,12 +65,22 @@ class _Tally:
 def prove_rule(rule: Rule) -> Proof:
     """Run the rule's own proof: all its sizes, attributes, types, values. Never raises for an unequal rule."""
     tally = _Tally(rule.proof.equal)
+    untried: dict[str, str] = {}
+    tried: set[str] = set()
     for number, form in enumerate(_forms(rule)):
         before, after = form.build(rule), form.build(rule)
+        invalid = _invalid(before)
+        if invalid:
+            untried |= dict.fromkeys(form.options(), invalid)
+            continue
         try:
             apply_rule(after, rule, matches=1, prover=None)
+        except RuleRefusedError as error:
+            untried |= dict.fromkeys(form.options(), error.failure.symptom)
+            continue
         except (StepError, RecipeError) as error:
             return Proof(False, f"the rule does not fire on its own proof ({form.label()}): {error}")
+        tried |= set(form.options())
         one, two = Evaluator(before), Evaluator(after)
         fed = {name: spec for name, spec in form.inputs.items() if not samples.is_constant(spec[1])}
         for trial, kinds in enumerate(itertools.product(*(form.kinds(rule, name) for name in fed))):
@@ -81,7 +92,19 @@ def prove_rule(rule: Rule) -> Proof:
             shown = ", ".join(f"{name} = {samples.show(kind)}" for name, kind in chosen.items())
             if not tally.add(one, two, feeds, f"{shown}; {form.label()}"):
                 return Proof(False, f"the proof's own inputs do not run ({shown}; {form.label()})")
+    for option, invalid in untried.items():
+        if option not in tried:
+            return Proof(False, f"the proof never runs with {option}: {invalid}")
     return tally.proof("the proof compares no number")
+
+
+def _invalid(model: ir.Model) -> str:
+    """Why ONNX itself does not allow this combination (a type that an opset lacks), or nothing."""
+    try:
+        onnx.shape_inference.infer_shapes(ir.to_proto(model), check_type=True, strict_mode=True)
+    except onnx.shape_inference.InferenceError as error:
+        return str(error).strip().splitlines()[0]
+    return ""
 
 
 @dataclass(frozen=True)
@@ -93,9 +116,12 @@ class _Form:
     attributes: Mapping[str, Any]
     inputs: Mapping[str, tuple[str, Kind]]
 
-    def label(self) -> str:
+    def options(self) -> list[str]:
         parts = {**self.sizes, **self.attributes, **{f"{n} type": spec[0] for n, spec in self.inputs.items()}}
-        return ", ".join(f"{name} {value}" for name, value in parts.items()) + f", opset {self.opset}"
+        return [*(f"{name} {value}" for name, value in parts.items()), f"opset {self.opset}"]
+
+    def label(self) -> str:
+        return ", ".join(self.options())
 
     def shape(self, rule: Rule, name: str) -> tuple[int, ...]:
         return tuple(d if isinstance(d, int) else self.sizes[d] for d in rule.proof.inputs[name].shape)

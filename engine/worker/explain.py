@@ -24,12 +24,15 @@ _ONNX_LAYER = re.compile(r"\[ONNX Layer: (.*?)(?: \| .*?)?\]")
 
 
 def explained(result: Mapping[str, Any]) -> dict[str, Any]:
-    """The worker's build result with every error as ``{code, text, raw, node, op, place, local_function_stack}``.
+    """The worker's build result with its errors readable.
 
-    ``raw`` is TensorRT's own text. ``node`` and ``op`` are ONNX names, None where TensorRT gives none.
+    Each has code, text, raw, node, op, place and local_function_stack. ``raw`` is TensorRT's own text;
+    ``node`` and ``op`` are ONNX names, None where TensorRT gives none.
     """
     product = product_name(result["module"], result.get("version"))
-    nodes = _nodes_of_layers((result.get("network") or {}).get("layers", []))
+    if not result["errors"]:
+        return dict(result)
+    nodes = _nodes_of_layers((result["network"] or {}).get("layers", []))
     raw = [error for error in result["errors"] if not _ECHO.search(error["text"])]
     errors = [_parser_error(e, product) if "op" in e else _logged_error(e, nodes) for e in raw]
     return {**result, "errors": errors}
@@ -37,9 +40,8 @@ def explained(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def product_name(module: str, version: str | None) -> str:
     """For example ``TensorRT-RTX 1.7.1``."""
-    return " ".join(
-        [PRODUCT.get(module, module), *[".".join(version.split(".")[:3]) for _ in "1" if version]]
-    )
+    short = ".".join((version or "").split(".")[:3])
+    return f"{PRODUCT.get(module, module)} {short}".strip()
 
 
 def _parser_error(error: Mapping[str, Any], product: str) -> dict[str, Any]:

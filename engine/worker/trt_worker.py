@@ -1,8 +1,8 @@
 """TensorRT in a process of its own: build an engine from an ONNX file, or tell what this TensorRT can do.
 
-Run as ``python -I trt_worker.py`` by any Python >= 3.8 with ``tensorrt`` (10 or later) or ``tensorrt_rtx`` and
-nothing else. engine/process.py has the protocol; the messages are ``stage``, ``log`` and ``progress``. A refusal
-by TensorRT is a result with ``ok`` false; only a crash or a bug ends without a result.
+Run as ``python -I trt_worker.py`` by any Python >= 3.8 with ``tensorrt`` (10 or later) or ``tensorrt_rtx``
+and nothing else. engine/process.py has the protocol; the messages are ``stage``, ``log`` and ``progress``.
+A refusal by TensorRT is a result with ``ok`` false; only a crash or a bug ends without a result.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Log:
             self._channel.send("log", severity=severity, text=text)
 
     def without_noise(self, text: str) -> str:
-        """Without the complaints about a missing driver, which on such a machine stand beside every true error."""
+        """Without the complaints about a missing driver, which then stand beside every true error."""
         if not self._no_driver:
             return text
         return "\n".join(line for line in text.split("\n") if not NO_DRIVER.search(line))
@@ -206,7 +206,7 @@ def network_facts(session: Session) -> Json:
 
 
 def tensor_facts(tensor: Any) -> Json:
-    """Name, type and shape; -1 is a dynamic dimension, a shape of None an unknown rank, None an absent tensor."""
+    """Name, type and shape: -1 is dynamic, None an unknown rank; None as a whole is an absent tensor."""
     if tensor is None:
         return None
     try:

@@ -1,0 +1,173 @@
+"""TensorRT parses and builds in a worker process; then the types that it was given are proven."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from engine import fused_plan, toolchain, types_proof
+from engine.errors import RecipeError, StepError
+from engine.fused_plan import FusedLayer
+from engine.plan import Plan, concrete
+from engine.process import Limits, Outcome
+from engine.steps.context import Context, Done
+from engine.values import Issue
+
+_RANGE = ("min", "opt", "max")
+_PHASES = {"load": 0, "parse": 1, "profile": 2, "build": 3, "write": 4}
+
+
+def run(context: Context) -> Done:
+    """Write ``engine/NAME-TARGET.engine``. Raises StepError with TensorRT's own words when it refuses or dies."""
+    plan = context.plan
+    try:
+        tool = toolchain.resolve(plan.build.toolchain)
+    except RecipeError as error:
+        return Done(skipped=f"{error.problems[0].what} ({error.problems[0].hint})")
+    folder = context.folder("engine")
+    engine = folder / f"{plan.name}-{plan.build.target or 'this-gpu'}.engine"
+    verbose = context.out / "logs" / "build-verbose.log"
+    request = _request(context, engine, verbose)
+    request_file = folder / "request.json"
+    request_file.write_text(json.dumps(request | {"op": "build", "module": tool.module}) + "\n", encoding="utf-8")
+    outcome = toolchain.build(
+        tool,
+        request,
+        log=context.out / "logs" / "build.log",
+        limits=Limits(plan.build.time_limit_s, _bytes(plan.build.memory_limit_mib)),
+        on_message=lambda message: _show(context, message),
+    )
+    result = _answer(outcome, verbose, plan)
+    proof = _proven(context, result)
+    layers = fused_plan.read_plan(verbose).layers
+    facts = {
+        "module": tool.module,
+        "version": result["version"],
+        "target": plan.build.target,
+        "engine_bytes": result["engine"]["bytes"],
+        "network_layers": result["num_layers"],
+        "types_proof": proof.text,
+        "types_checked": proof.checked,
+        **_plan_facts(layers),
+        "loads": loads_where(tool.module, result["version"], plan.build.target),
+        "findings": [f"{item['severity'].lower()}: {item['text']}" for item in result["log"]
+                     if item["severity"] != "INFO"],
+    }  # fmt: skip
+    measurements = {"seconds": result["seconds"], "worker_peak_bytes": outcome.peak_bytes}
+    artifacts = {"engine": engine, "request": request_file}
+    return Done(facts=facts, measurements=measurements, artifacts=artifacts, issues=tuple(_issues(result)))
+
+
+def _plan_facts(layers: Sequence[FusedLayer]) -> dict[str, Any]:
+    """Counts out of the fused plan; empty where this TensorRT printed none."""
+    if not layers:
+        return {"fusion": {}, "fused_types": {}}
+    written: Counter[str] = Counter()
+    for layer in layers:
+        written.update({tensor.dtype for tensor in layer.outputs})
+    summary = fused_plan.summary(layers)
+    return {
+        "fusion": {"layers": summary["layers"], "attention": summary["attention"]},
+        "fused_types": dict(sorted(written.items())),
+    }
+
+
+def _bytes(mib: int | None) -> int | None:
+    return None if mib is None else mib * 2**20
+
+
+def _request(context: Context, engine: Path, verbose: Path) -> dict[str, Any]:
+    plan = context.plan
+    profile = {
+        name: {which: list(concrete(item.shape, _sizes(plan, which))) for which in _RANGE}
+        for name, item in plan.inputs.items()
+        if any(isinstance(size, str) and plan.axes[size].min < plan.axes[size].max for size in item.shape)
+    }
+    return {
+        "onnx": str(context.graph),
+        "engine": str(engine),
+        "profiles": [profile] if profile else [],
+        "target": plan.build.target,
+        "workspace": _bytes(plan.build.workspace_mib),
+        "verbose_log": str(verbose),
+        "flags": [],
+    }
+
+
+def _sizes(plan: Plan, which: str) -> dict[str, int]:
+    return {name: getattr(axis, which) for name, axis in plan.axes.items()}
+
+
+def _show(context: Context, message: Mapping[str, Any]) -> None:
+    if message["kind"] == "progress":
+        context.progress(f"{message['phase']}", message["step"], message["total"])
+    elif message["kind"] == "stage":
+        context.progress(f"TensorRT: {message['stage']}", _PHASES.get(message["stage"], 0), len(_PHASES))
+
+
+def _answer(outcome: Outcome, verbose: Path, plan: Plan) -> dict[str, Any]:
+    if outcome.kind != "ok":
+        words = "\n".join((*toolchain.last_words(verbose), *outcome.log_tail[-5:]))
+        raise StepError(
+            f"the TensorRT worker {outcome.describe()}",
+            klass="tooling",
+            cause="TensorRT crashed, hung or ran out of its limits on this graph",
+            fix="the last log lines name where it stood; raise build.time_limit_s or memory_limit_mib if it was a limit",
+            where="build",
+            evidence=words,
+        )
+    result: dict[str, Any] = outcome.result
+    if not result["ok"]:
+        first = result["errors"][0] if result["errors"] else {"text": "no reason given"}
+        node = f" at node {first['node']} ({first.get('op', '?')})" if first.get("node") else ""
+        more = f" (and {len(result['errors']) - 1} more)" if len(result["errors"]) > 1 else ""
+        raise StepError(
+            f"TensorRT refused at {result['stage']}{node}: {first['text'].strip()}{more}",
+            klass="op" if first.get("op") else "tooling",
+            cause=str(first.get("code", "")),
+            fix="rewrite the op (rewrites), or keep the node's type (precision.overrides)" if first.get("op") else "",
+            where="build",
+            evidence="\n".join(json.dumps(error) for error in result["errors"][:5]),
+        )
+    return result
+
+
+def _proven(context: Context, result: Mapping[str, Any]) -> types_proof.TypesProof:
+    asked = json.loads(context.artifact("lower", "types").read_text(encoding="utf-8"))
+    proof = types_proof.prove(asked, result["network"])
+    if proof.wrong:
+        node, tensor, wanted, found = proof.wrong[0]
+        raise StepError(
+            f"asked {wanted} for node {node}, TensorRT was given {found} (tensor {tensor};"
+            f" {len(proof.wrong)} tensors in all)",
+            klass="numeric",
+            cause="the graph that was parsed is not the graph that was lowered",
+            where="precision",
+            evidence="\n".join(" ".join(item) for item in proof.wrong[:5]),
+        )
+    if proof.checked == 0:
+        raise StepError(
+            "no float tensor of the lowered graph was found in the parsed network: its precision is unproven",
+            klass="numeric",
+            where="precision",
+        )
+    return proof
+
+
+def loads_where(module: str, version: str, target: str | None) -> str:
+    """Where an engine can be loaded; sources in FACTS of the vendor's compatibility pages."""
+    gpu = f"compute capability {target[2:-1]}.{target[-1]}" if target else "the GPU model of the building machine"
+    product = "TensorRT-RTX" if module == "tensorrt_rtx" else "TensorRT"
+    return f"{product} {version} only, {gpu}"
+
+
+def _issues(result: Mapping[str, Any]) -> list[Issue]:
+    return [
+        Issue("build", "numeric" if "overflow" in item["text"].lower() else "tooling", item["text"].strip())
+        for item in result["log"]
+        if item["severity"] in ("ERROR", "INTERNAL_ERROR")
+        or (item["severity"] == "WARNING" and "Int64 binding" not in item["text"])
+    ]

@@ -1,0 +1,88 @@
+"""Write the precision into the graph: base type and overrides, strongly typed."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import StepError
+from engine.steps.context import Context, Done
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from engine.precision.report import LoweringReport
+
+WEIGHTS = "lower.weights"
+TYPES = "types.json"
+
+
+def run(context: Context) -> Done:
+    """Write ``onnx/lower.onnx``, its weights, and ``types.json``: what TensorRT must find in the parsed network."""
+    from engine.graph import files
+    from engine.precision import lower, selectors, verify
+
+    plan = context.plan
+    context.progress("selecting nodes", 0, 3)
+    model = files.load(context.graph)
+    assignment = selectors.resolve(model, plan.precision.base, plan.precision.overrides)
+    context.progress("writing types", 1, 3)
+    report = lower.lower(model, assignment, io=plan.precision.io)
+    target = context.folder("onnx") / "lower.onnx"
+    files.save(model, target, WEIGHTS)
+    context.progress("checking the lowered file", 2, 3)
+    untried = verify.check_file(target)
+    types = target.with_name(TYPES)
+    types.write_text(json.dumps(typed_nodes(model, report), indent=0) + "\n", encoding="utf-8")
+    artifacts: dict[str, Path] = {"graph": target, "types": types}
+    if (target.parent / WEIGHTS).exists():
+        artifacts["weights"] = target.parent / WEIGHTS
+    return Done(facts=_facts(model, report, untried), artifacts=artifacts, issues=report.issues())
+
+
+def _facts(model: ir.Model, report: LoweringReport, untried: str) -> dict[str, Any]:
+    from engine.graph.provenance import MODULE
+
+    modules: dict[str, Counter[str]] = {}
+    for node in model.graph.all_nodes():
+        kind = report.node_types.get(node.name or "")
+        if kind is not None:
+            modules.setdefault(node.metadata_props.get(MODULE, ""), Counter())[kind] += 1
+    counts = Counter(report.node_types.values())
+    if not counts:
+        raise StepError("the graph has no float node: there is nothing to lower", klass="numeric", where="precision")
+    return {
+        "base": report.base,
+        "io": report.io,
+        "node_types": dict(sorted(counts.items())),
+        "casts": len(report.casts),
+        "kept_wide": [f"{item.node} ({item.op}): {item.reason}" for item in report.kept_wide],
+        "weight_bytes": report.weight_bytes,
+        "overrides": [
+            {"selector": item.selector, "type": item.type, "because": item.because, "count": len(item.nodes)}
+            for item in report.overrides
+        ],
+        "modules": {module: dict(sorted(kinds.items())) for module, kinds in sorted(modules.items())},
+        "not_tried": untried,
+    }
+
+
+def typed_nodes(model: ir.Model, report: LoweringReport) -> list[dict[str, Any]]:
+    """Every float node of the main graph: its type and the float tensors it makes, with their types."""
+    from engine.precision.formats import PRECISIONS
+
+    taken = {name: index for index, item in enumerate(report.overrides) for name in item.nodes}
+    found = []
+    for node in model.graph:
+        kind = report.node_types.get(node.name or "")
+        outputs = [
+            {"name": value.name, "type": PRECISIONS[value.dtype]}
+            for value in node.outputs
+            if value.name and value.dtype in PRECISIONS
+        ]
+        if kind is not None and outputs:
+            found.append({"node": node.name, "op": node.op_type, "type": kind, "outputs": outputs,
+                          "override": taken.get(node.name or "", -1)})  # fmt: skip
+    return found

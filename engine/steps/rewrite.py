@@ -1,0 +1,102 @@
+"""Apply the recipe's rules in order; every application is proven on its own subgraph first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import RecipeError, StepError
+from engine.plan import Plan, PlannedRewrite
+from engine.steps.context import Context, Done
+from engine.values import Issue
+
+if TYPE_CHECKING:
+    from engine.rules.apply import Applications
+
+WEIGHTS = "rewrite.weights"
+
+
+def run(context: Context) -> Done:
+    """Write ``onnx/rewrite.onnx``. A rule that matches nothing, or too often, is an error of the recipe."""
+    plan = context.plan
+    if not plan.rewrites:
+        return Done(skipped="not asked for")
+    import onnx
+
+    from engine.graph import files
+
+    model = files.load(context.graph)
+    before = sum(1 for graph in model.graphs() for _ in graph)
+    applied, issues = [], []
+    for index, rewrite in enumerate(plan.rewrites):
+        context.progress(f"rule {rewrite.rule}", index, len(plan.rewrites))
+        done = _apply(model, rewrite, index, plan)
+        applied.append(_facts(done, rewrite))
+        issues += _issues(done, rewrite)
+    target = context.folder("onnx") / "rewrite.onnx"
+    files.save(model, target)
+    try:
+        onnx.checker.check_model(str(target), full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        names = ", ".join(rewrite.rule for rewrite in plan.rewrites)
+        raise StepError(
+            f"after the rewrites the graph is not valid ONNX: {str(error).strip().splitlines()[0]}",
+            klass="op", cause=f"one of {names}", where="rewrites", evidence=str(error)[:2000],
+        ) from error  # fmt: skip
+    after = sum(1 for graph in model.graphs() for _ in graph)
+    facts = {"applied": applied, "nodes_before": before, "nodes_after": after}
+    artifacts: dict[str, Path] = {"graph": target}
+    return Done(facts=facts, artifacts=artifacts, issues=tuple(issues))
+
+
+def _apply(model: Any, rewrite: PlannedRewrite, index: int, plan: Plan) -> Applications:
+    from engine.rules.apply import apply_rule
+    from engine.rules.language import load_rule
+    from engine.rules.prove import application_prover
+
+    where = f"rewrites[{index}]"
+    try:
+        rule = load_rule(Path(rewrite.path))
+    except RecipeError as error:
+        raise StepError(f"rule {rewrite.rule} is not usable:\n{error}", where=f"{where}.rule", usage=True) from error
+    axes = {name: tuple(dict.fromkeys((axis.min, axis.opt, axis.max))) for name, axis in plan.axes.items()}
+    return apply_rule(model, rule, matches=rewrite.matches, prover=application_prover(axes), where=where)
+
+
+def _facts(done: Applications, rewrite: PlannedRewrite) -> dict[str, Any]:
+    proofs = [item.proof for item in done.accepted if item.proof is not None]
+    return {
+        "rule": done.rule,
+        "count": len(done.accepted),
+        "nodes_before": done.nodes_before,
+        "nodes_after": done.nodes_after,
+        "error": f"{max((proof.max_abs for proof in proofs), default=0.0):.2g}",
+        "cases": sum(proof.cases for proof in proofs),
+        "refused": [f"{item.node}: {item.why}" for item in done.refused],
+        "because": rewrite.because,
+        "at": [item.node for item in done.accepted],
+    }
+
+
+def _issues(done: Applications, rewrite: PlannedRewrite) -> list[Issue]:
+    from engine.rules.language import load_rule
+
+    rule = load_rule(Path(rewrite.path))
+    proofs = [item.proof for item in done.accepted if item.proof is not None]
+    cases = sum(proof.cases for proof in proofs)
+    modules = sorted({item.module for item in done.accepted if item.module})
+    shown = ", ".join(modules[:2]) + (" ..." if len(modules) > 2 else "")
+    worst = max((proof.max_abs for proof in proofs), default=0.0)
+    issues = [
+        Issue(
+            "rewrite", rule.klass, f"what rule {done.rule} is there for, {len(done.accepted)} times",
+            cause=" ".join(rule.why.split()), fix=f"{done.nodes_before} nodes became {done.nodes_after}",
+            evidence=f"{cases} proofs, largest difference {worst:.2g}" + (f"; in {shown}" if shown else ""),
+            disposition="fixed",
+        )
+    ]  # fmt: skip
+    issues += [
+        Issue("rewrite", rule.klass, f"rule {done.rule} refused at {item.node}", cause=item.why, disposition="open")
+        for item in done.refused
+    ]
+    return issues
