@@ -25,7 +25,7 @@ _TYPES = {
 
 _BEGIN = re.compile(r"(^|\s)(Engine Layer Information|Layers):\s*$")
 _END = re.compile(r"^\s*(I/O Tensors|Bindings|Engine Metadata):?")
-_LOG_PREFIX = re.compile(r"^(?:\[[^\]]*\]\s*)+|^(?:Severity\.|\[TRT\] |\[TensorRT\] )?[A-Z_]{4,}:? ")
+_LOG_PREFIX = re.compile(r"^(?:\[[^\]]*\]\s*)*(?:(?:Severity\.)?[A-Z_]{4,}:? )?")
 _LAYER = re.compile(r"^Name: (?P<name>.*?), LayerType: (?P<kind>[^,]*)(?:, (?P<rest>.*))?$")
 _OLD_LAYER = re.compile(r"^Layer\((?P<kind>[^)]*)\): (?P<name>.*?), Tactic: (?P<tactic>\S*?),(?P<rest>.*)$")
 _OLD_TENSOR = re.compile(
@@ -131,7 +131,7 @@ def _parse_layer(line: str) -> FusedLayer | None:
 
 def _new_layer(name: str, kind: str, rest: str) -> FusedLayer:
     tactic = _TACTIC.search(rest)
-    profile = _PROFILE.search(name)
+    profile = _PROFILE.search(f"{name} {rest}")
     _, _, metadata = rest.partition("Metadata:")
     return FusedLayer(
         name=name,

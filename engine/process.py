@@ -47,7 +47,8 @@ class Outcome:
     """How a child ended. ``ok`` means exit code 0 and a result; ``exit`` any other end of its own accord.
 
     ``result`` may be set on every kind: a child can answer and then crash. ``returncode`` is negative for a
-    signal, as in ``subprocess``. ``peak_bytes`` is the peak resident memory of the child and its descendants.
+    signal, as in ``subprocess``. ``peak_bytes`` is the peak resident memory of the child and its descendants;
+    it is sampled, so that a peak of less than 50 ms can be missed in a child smaller than this process.
     """
 
     kind: Kind

@@ -22,7 +22,7 @@ class Writer:
 
     def __init__(self, model: ir.Model, decision: Decision, assignment: Assignment, io: Boundary) -> None:
         self._model, self._decision, self._io = model, decision, io
-        self._base = ops.precise(assignment.base)
+        self._base, self._pinned = ops.precise(assignment.base), assignment.pinned.keys()
         self._owners, self._names = owners(model), Names(model)
         self._needs: dict[ir.Value, dict[ir.DataType, list[ir.Node]]] = {}
         self._variants: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
@@ -79,13 +79,17 @@ class Writer:
                 if is_float(value):
                     assert value.dtype is not None
                     kept = value.dtype if self._io == "keep" else self._base
-                    outputs.append((graph, index, self._decision.types[owner] if owner else kept))
+                    outputs.append((graph, index, self._inside(owner) if owner else kept))
             for value in graph.inputs:
                 if is_float(value) and not is_weight(value) and (owner or self._io == "lower"):
-                    value.type = ir.TensorType(self._decision.types[owner] if owner else self._base)
+                    value.type = ir.TensorType(self._inside(owner) if owner else self._base)
         for node, dtype in self._decision.types.items():
             self._retype_node(node, dtype)
         return outputs
+
+    def _inside(self, owner: ir.Node) -> ir.DataType:
+        """The type in which floats enter and leave the graph inside ``owner``."""
+        return self._decision.types.get(owner, ir.DataType.FLOAT)
 
     def _retype_node(self, node: ir.Node, dtype: ir.DataType) -> None:
         slots = ops.slots_of(node, self._model.opset_imports)
@@ -94,13 +98,11 @@ class Writer:
                 node.outputs[slot.index].type = ir.TensorType(ops.slot_type(node, slot, dtype))
         if not slots:
             return
-        if node.op_type == "Cast" and is_float(node.outputs[0]):
-            node.attributes["to"] = ir.AttrInt64("to", dtype.value)
+        if name := ops.type_attribute(node):
+            node.attributes[name] = ir.AttrInt64(name, dtype.value)
         elif node.op_type == "ConstantOfShape" and is_float(node.outputs[0]):
             filled = fill_value(node, dtype, self._decision.constants.clamps)
             node.attributes["value"] = ir.AttrTensor("value", filled)
-        elif is_float(node.outputs[0]) and ("dtype" in node.attributes or ops.float_default(node)):
-            node.attributes["dtype"] = ir.AttrInt64("dtype", dtype.value)
 
     def _supply(self, value: ir.Value, dtype: ir.DataType | None = None) -> None:
         """Make sure that ``value`` exists in ``dtype``, or in every type that its readers need."""
@@ -155,6 +157,7 @@ class Writer:
 
     def _cast(self, value: ir.Value, target: ir.DataType, readers: list[ir.Node]) -> ir.Value:
         assert value.dtype is not None
+        self._model.opset_imports.setdefault("", 18)
         short = PRECISIONS[target]
         reader = readers[0] if readers else value.producer()
         cast = ir.Node(
@@ -190,9 +193,9 @@ class Writer:
                 variant.name = name
 
     def _drop_idle_casts(self, order: list[ir.Node]) -> None:
-        """Remove the model's own casts between floats that have nothing left to change."""
+        """Remove the model's own casts between floats that have nothing left to change, unless named."""
         for node in order:
-            if not ops.casts_between_floats(node) or node.graph is None:
+            if not ops.casts_between_floats(node) or node.graph is None or node.name in self._pinned:
                 continue
             value, result = node.inputs[0], node.outputs[0]
             if value is None or value.dtype != result.dtype or result.is_graph_output():

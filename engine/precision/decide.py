@@ -70,9 +70,7 @@ def _by_schema(
     for node, dtype in asked.items():
         if dtype == ir.DataType.FLOAT:
             continue
-        reason = "quantisation keeps the type it was calibrated in" if ops.is_quantizer(node) else ""
-        reason = reason or ("it handles sequences or optionals" if ops.handles_sequences(node) else "")
-        reason = reason or ops.refuses(node, dtype, opsets)
+        reason = ops.refuses(node, dtype, opsets)
         if reason and (node.name or "") in assignment.pinned:
             refused.setdefault(assignment.pinned[node.name or ""], []).append(f"{node.name}: {reason}")
         if reason:

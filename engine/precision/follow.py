@@ -40,7 +40,8 @@ class _Neighbours:
         io: Boundary,
         base: ir.DataType,
     ) -> None:
-        self._settled, self._free, self._io, self._base = settled, free, io, base
+        self._model, self._settled, self._free = model, settled, free
+        self._io, self._base = io, base
         self._owners = owners(model)
         self._before: dict[ir.Node, set[ir.DataType]] = {node: set() for node in free}
         self._after: dict[ir.Node, set[ir.DataType]] = {node: set() for node in free}
@@ -70,7 +71,9 @@ class _Neighbours:
             common = after  # it may go straight to the type that is read
         else:
             common = before & after
-        return next((dtype for dtype in _WIDEST if dtype in common and dtype != self._base), self._base)
+        opsets = self._model.opset_imports
+        fitting = (t for t in _WIDEST if t in common and t != self._base and not ops.refuses(node, t, opsets))
+        return next(fitting, self._base)
 
     def _arriving(self, value: ir.Value) -> set[ir.DataType]:
         maker = value.producer()
@@ -93,5 +96,5 @@ class _Neighbours:
         """The type of a graph's input or output: that of the owning node, or the model's own."""
         owner = self._owners.get(value.graph) if value.graph is not None else None
         if owner is not None:
-            return self._settled[owner]
+            return self._settled.get(owner, ir.DataType.FLOAT)
         return value.dtype if self._io == "keep" and value.dtype else self._base

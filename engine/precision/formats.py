@@ -45,7 +45,7 @@ LIMITS: Mapping[Precision, Limits] = {
 
 def is_float(value: ir.Value | None) -> bool:
     """Whether ``value`` is a tensor in one of the exchangeable types."""
-    return value is not None and value.dtype in FAMILY
+    return value is not None and isinstance(value.type, ir.TensorType) and value.dtype in FAMILY
 
 
 def is_weight(value: ir.Value) -> bool:

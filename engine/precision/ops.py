@@ -26,6 +26,20 @@ _MOVES = frozenset({
 _BLIND = frozenset({"Shape", "Size", "IsNaN", "IsInf"})
 _SOURCES = frozenset({"ConstantOfShape", "EyeLike"})
 _QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
+_STAY = {
+    "BitCast": "BitCast depends on the width of the type",
+    "MelWeightMatrix": "ONNX Runtime cannot run MelWeightMatrix in a narrow type",
+}
+_SUBGRAPHS = frozenset({"If", "Loop", "Scan"})  # those whose values keep one type inside and outside
+_TYPE_ATTRIBUTES = {
+    "Cast": "to",
+    "EyeLike": "dtype",
+    "RandomNormal": "dtype",
+    "RandomUniform": "dtype",
+    "BlackmanWindow": "output_datatype",
+    "HammingWindow": "output_datatype",
+    "HannWindow": "output_datatype",
+}
 _STASHED = frozenset({"LayerNormalization"})
 _TYPE_NAMES = {
     "tensor(float)": ir.DataType.FLOAT,
@@ -88,6 +102,11 @@ def touches_float(node: ir.Node) -> bool:
     return any(map(is_float, node.inputs)) or any(map(is_float, node.outputs))
 
 
+def holds_graphs(node: ir.Node) -> bool:
+    kinds = {attribute.type for attribute in node.attributes.values()}
+    return bool(kinds & {ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
+
+
 def handles_sequences(node: ir.Node) -> bool:
     """Whether the node takes or gives a sequence or an optional instead of a tensor."""
     values = [value for value in (*node.inputs, *node.outputs) if value is not None]
@@ -145,12 +164,20 @@ def slot_type(node: ir.Node, slot: Slot, dtype: ir.DataType) -> ir.DataType:
 
 
 def refuses(node: ir.Node, dtype: ir.DataType, opsets: Mapping[str, int]) -> str:
-    """Why ONNX does not let the node compute in ``dtype``; empty when it does.
+    """Why the node cannot be given ``dtype``, mostly because ONNX does not let it; empty when it can.
 
     An input whose schema says FLOAT and nothing else (scales of Resize) does not count: it stays FLOAT.
     """
-    if schema_of(node, opsets) is None:
-        return f"no ONNX schema for {node.domain or 'ai.onnx'}::{node.op_type}"
+    if is_quantizer(node):
+        return "quantisation keeps the type it was calibrated in"
+    if handles_sequences(node):
+        return "it handles sequences or optionals"
+    if node.op_type in _STAY:
+        return _STAY[node.op_type]
+    if holds_graphs(node) and node.op_type not in _SUBGRAPHS:
+        return f"the graph inside {node.op_type} states its own types"
+    if node.domain or schema_of(node, opsets) is None:
+        return f"{node.domain or 'ai.onnx'}::{node.op_type} is not an op of ONNX itself"
     slots = slots_of(node, opsets)
     main = slots[0].group if slots else ""
     inputs = {slot.group for slot in slots if not slot.is_output}
@@ -164,8 +191,6 @@ def refuses(node: ir.Node, dtype: ir.DataType, opsets: Mapping[str, int]) -> str
 
 
 def _later(node: ir.Node, slot: Slot, dtype: ir.DataType) -> str:
-    if node.domain:
-        return ""
     for version in range(1, defs.onnx_opset_version() + 1):
         schema = _schema(node.op_type, version, "")
         if schema is None or schema.since_version != version:
@@ -175,9 +200,11 @@ def _later(node: ir.Node, slot: Slot, dtype: ir.DataType) -> str:
     return ""
 
 
-def float_default(node: ir.Node) -> bool:
-    """Whether the op has a ``dtype`` attribute that decides the type of its floats (unset means FLOAT)."""
-    return node.op_type in {"EyeLike", "RandomNormal", "RandomUniform"}
+def type_attribute(node: ir.Node) -> str:
+    """Name of the attribute that decides the type of the node's floats; "" where the inputs decide."""
+    if node.domain or not is_float(node.outputs[0]):
+        return ""
+    return _TYPE_ATTRIBUTES.get(node.op_type) or ("dtype" if "dtype" in node.attributes else "")
 
 
 def precise(name: Precision) -> ir.DataType:

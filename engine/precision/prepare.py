@@ -71,10 +71,27 @@ def prepare(model: ir.Model) -> None:
         )
     _name_nodes(model)
     _lift_constants(model)
+    _refuse_untyped_sequences(model)
     if any(value.type is None for value in values(model)):
         ShapeInferencePass(check_type=False, strict_mode=False)(model)
     _replace_cast_like(model)
     _require_types(model)
+
+
+def _refuse_untyped_sequences(model: ir.Model) -> None:
+    """The inference behind ``prepare`` takes an undeclared sequence for a tensor, so it must be declared."""
+    for node in nodes(model):
+        if node.op_type.startswith(("Sequence", "Optional", "SplitToSequence")):
+            for value in node.outputs:
+                if value.type is None:
+                    raise StepError(
+                        Failure(
+                            f"value {value.name!r} of {node.op_type} {node.name!r} has no declared type",
+                            klass="op",
+                            cause="TensorRT has no sequences; their types are not inferred here",
+                            fix="rewrite the op into tensors, or declare the value in the graph's value_info",
+                        )
+                    )
 
 
 def _name_nodes(model: ir.Model) -> None:
@@ -87,10 +104,12 @@ def _name_nodes(model: ir.Model) -> None:
 
 
 def _lift_constants(model: ir.Model) -> None:
+    names = Names(model)
     for node in list(nodes(model)):
         tensor = _constant(node)
         value = node.outputs[0]
-        if tensor is None or tensor.dtype not in FAMILY or value.is_graph_output() or node.graph is None:
+        graph = node.graph
+        if tensor is None or tensor.dtype not in FAMILY or not isinstance(graph, ir.Graph):
             continue
         lifted = ir.Value(
             name=value.name,
@@ -98,11 +117,24 @@ def _lift_constants(model: ir.Model) -> None:
             type=ir.TensorType(tensor.dtype),
             const_value=tensor,
         )
-        value.replace_all_uses_with(lifted)
-        graph = node.graph
+        if value.is_graph_output():  # an initializer is no result: a node must stand before the output
+            lifted.name = names.unique(f"{value.name}_constant")
+            props = dict(node.metadata_props)
+            copy = ir.Node("", "Identity", [lifted], name=node.name, metadata_props=props)
+            graph.insert_before(node, copy)
+            _hand_over(value, copy.outputs[0])
+        else:
+            value.replace_all_uses_with(lifted)
         graph.remove(node, safe=True)
-        assert isinstance(graph, ir.Graph)
         graph.register_initializer(lifted)
+
+
+def _hand_over(old: ir.Value, new: ir.Value) -> None:
+    """Let ``new`` take the place of ``old`` everywhere, under its name."""
+    assert old.dtype is not None
+    new.type, new.shape = ir.TensorType(old.dtype), old.shape
+    old.replace_all_uses_with(new, replace_graph_outputs=True)
+    new.name, old.name = old.name, None
 
 
 def _constant(node: ir.Node) -> ir.TensorProtocol | None:
@@ -123,7 +155,7 @@ def _replace_cast_like(model: ir.Model) -> None:
         if node.op_type != "CastLike" or not is_float(node.outputs[0]) or node.graph is None:
             continue
         old, graph = node.outputs[0], node.graph
-        dtype, name = old.dtype, old.name
+        dtype = old.dtype
         assert dtype is not None
         cast = ir.Node(
             "",
@@ -134,11 +166,8 @@ def _replace_cast_like(model: ir.Model) -> None:
             metadata_props=dict(node.metadata_props),
         )
         graph.insert_before(node, cast)
-        new = cast.outputs[0]
-        new.type, new.shape = ir.TensorType(dtype), old.shape
-        old.replace_all_uses_with(new, replace_graph_outputs=True)
+        _hand_over(old, cast.outputs[0])
         graph.remove(node, safe=True)
-        new.name = name
 
 
 def _require_types(model: ir.Model) -> None:

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from engine.graph.provenance import KEYS
 from engine.precision import ops
 from engine.precision.casts import place_after
-from engine.precision.formats import LOW, PRECISIONS, is_float, is_weight
+from engine.precision.formats import LOW, PRECISIONS, is_weight
 from engine.precision.prepare import Names, nodes
 
 ROUND = "portwright.shadow"  # on the casts that a shadow adds: "down", "up" or "weight"
@@ -87,8 +87,7 @@ class _Shadow:
             self._widen_cast(node)
             return
         _widen_attributes(node)
-        holds_graph = any(attribute.type.name.startswith("GRAPH") for attribute in node.attributes.values())
-        exact = ops.moves_data(node) or node.op_type in _EXACT or holds_graph
+        exact = ops.moves_data(node) or node.op_type in _EXACT or ops.holds_graphs(node)
         for value in low:
             dtype = value.dtype
             assert dtype is not None
@@ -156,5 +155,5 @@ def _widen_attributes(node: ir.Node) -> None:
         if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype in LOW:
             wide = attribute.as_tensor().numpy().astype(np.float32)
             node.attributes[name] = ir.AttrTensor(name, ir.tensor(wide))
-        elif name == "dtype" and is_float(node.outputs[0]):
+        elif name == ops.type_attribute(node):
             node.attributes[name] = ir.AttrInt64(name, ir.DataType.FLOAT.value)

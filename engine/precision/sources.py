@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 import onnx_ir as ir
 
 from engine.precision.formats import is_float, is_weight
-from engine.precision.ops import casts_between_floats, moves_data
+from engine.precision.ops import casts_between_floats, holds_graphs, moves_data
 from engine.precision.prepare import nodes
 
 # fmt: off
@@ -26,7 +26,7 @@ class Origins:
         self._shapes: set[ir.Value] = set()
         self._integers: set[ir.Value] = set()
         for node in nodes(model):
-            if any(attribute.type.name.startswith("GRAPH") for attribute in node.attributes.values()):
+            if holds_graphs(node):
                 continue
             if self._is_from_shapes(node):
                 self._shapes.update(node.outputs)

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from engine.errors import Failure, StepError
+from engine.errors import StepError
 from engine.graph import provenance
 from engine.rules import fragment, python_rule
-from engine.rules.bounds import Interval
+from engine.rules.interval import Interval
 from engine.rules.language import Rule
 from engine.rules.match import Match, Miss, Search
 from engine.rules.refuse import RefusedError
+from engine.rules.splice import Names, splice
 from engine.rules.verdict import Proof
 
 Known = dict[ir.Value, Interval]
@@ -79,7 +80,7 @@ def apply_rule(
     known: Known = {}
     for graph in list(model.graphs()):
         miss = _rewrite(model, graph, rule, prover, known, accepted, refused, limit=before, where=where)
-        nearest = miss if nearest is None or (miss and miss.matched > nearest.matched) else nearest
+        nearest = miss if nearest is None or (miss and miss.rank > nearest.rank) else nearest
     _check_count(rule, accepted, refused, nearest, matches, where)
     return Applications(rule.name, tuple(accepted), tuple(refused), before, _count(model))
 
@@ -94,7 +95,7 @@ def _rewrite(
 ) -> Miss | None:  # fmt: skip
     """Take the first match until there is none; a replacement may make room for another match."""
     skip: set[ir.Node] = set()
-    names = fragment.Names(model)
+    names = Names(model)
     nearest: Miss | None = None
     while True:
         search = Search(graph, rule, model.opset_imports, known, skip)
@@ -114,7 +115,7 @@ def _rewrite(
 
 
 def _attempt(
-    model: ir.Model, match: Match, prover: Prover | None, known: Known, names: fragment.Names
+    model: ir.Model, match: Match, prover: Prover | None, known: Known, names: Names
 ) -> Application | Refusal:
     root = match.root
     name, module = root.name or "", root.metadata_props.get(provenance.MODULE, "")
@@ -127,7 +128,7 @@ def _attempt(
     if proof is not None and not proof.equal:
         return Refusal(name, module, f"not proven equal: {proof.why}")
     nodes = {node: node.name or "" for node in match.nodes}
-    added = fragment.splice(match, after, names)
+    added = splice(match, after, names)
     removed = tuple(text for node, text in nodes.items() if node.graph is None)
     return Application(name, module, removed, tuple(node.name or "" for node in added), proof)
 
@@ -160,18 +161,33 @@ def _check_count(
     rule: Rule, accepted: list[Application], refused: list[Refusal], nearest: Miss | None,
     matches: int | None, where: str,
 ) -> None:  # fmt: skip
+    name = rule.name
     if refused and not accepted:
         first = refused[0]
-        raise RuleRefusedError(Failure(f"rule {rule.name} was refused at {first.node}: {first.why}", "numeric", where=where,
-                                evidence=f"refused at {len(refused)} of {len(refused)} matches",
-                                fix="leave the rule out; it is not right for this graph"))  # fmt: skip
+        raise RuleRefusedError(
+            f"rule {name} was refused at {first.node}: {first.why}",
+            klass="numeric",
+            where=where,
+            evidence=f"refused at all {len(refused)} matches",
+            fix="leave the rule out; it is not right for this graph",
+        )
     if not accepted:
-        detail = str(nearest) if nearest else f"the graph has no {rule.match.nodes[-1].op}"
-        raise StepError(Failure(f"rule {rule.name} matches nothing", "op", where=where, usage=True, cause=detail,
-                                fix="leave the rule out, or see why the nearest place does not fit"))  # fmt: skip
+        raise StepError(
+            f"rule {name} matches nothing",
+            klass="op",
+            where=where,
+            usage=True,
+            cause=str(nearest) if nearest else f"the graph has no {rule.match.nodes[-1].op}",
+            fix="leave the rule out, or see why the nearest place does not fit",
+        )
     if matches is not None and len(accepted) != matches:
         places = ", ".join(one.node for one in accepted)
         also = "".join(f"; refused at {one.node}: {one.why}" for one in refused)
-        raise StepError(Failure(f"rule {rule.name} applied {len(accepted)} times, not {matches}", "op", where=where,
-                                usage=True, cause=f"applied at {places}{also}",
-                                fix=f"write matches: {len(accepted)} when that is right"))  # fmt: skip
+        raise StepError(
+            f"rule {name} applied {len(accepted)} times, not {matches}",
+            klass="op",
+            where=where,
+            usage=True,
+            cause=f"applied at {places}{also}",
+            fix=f"write matches: {len(accepted)} when that is right",
+        )

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from engine.rules import bounds
 from engine.rules.constants import axis_of_size, dims_of, element_type, same_shape_source, tensor_of
+from engine.rules.interval import Interval, UnboundedError
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Scope:
     """What a check may look at: all matched values by name, and the bounds found so far on this graph."""
 
     values: Mapping[str, ir.Value | None]
-    known: dict[ir.Value, bounds.Interval] = field(default_factory=dict)
+    known: dict[ir.Value, Interval] = field(default_factory=dict)
 
 
 Check = Callable[[Any, ir.Value, Scope], str | None]
@@ -133,7 +134,7 @@ def _size_reason(value: ir.Value, axis: int, limit: int | None) -> str | None:
 def _finite(argument: Any, value: ir.Value, scope: Scope) -> str | None:
     try:
         bounds.of(value, scope.known)
-    except bounds.UnboundedError as error:
+    except UnboundedError as error:
         return f"is not proven finite: {error}"
     return None
 

@@ -19,17 +19,17 @@ class CannotRunError(Exception):
 
 
 class Evaluator:
-    """One loaded model. ``runtime`` names what runs it."""
+    """One loaded model; with ``reference`` on ONNX's own evaluator. ``runtime`` names what runs it."""
 
-    def __init__(self, model: ir.Model) -> None:
+    def __init__(self, model: ir.Model, reference: bool = False) -> None:
         proto, self.constants = _with_fed_constants(model)
         self.outputs = [output.name for output in proto.graph.output]
         self.inputs = {value.name for value in proto.graph.input}
         self.session: Any
         try:
-            self.session, self.runtime = _onnx_runtime(proto)
+            self.session, self.runtime = _onnx_runtime(proto) if not reference else _reference(proto)
         except CannotRunError as refusal:
-            self.session, self.runtime = _reference(proto, refusal)
+            self.session, self.runtime = _reference(proto, f"{refusal}; ")
 
     def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs by name. Raises CannotRunError when the inputs do not fit."""
@@ -71,23 +71,30 @@ def _onnx_runtime(proto: onnx.ModelProto) -> tuple[Any, str]:
     return session, f"onnxruntime {ort.__version__}"
 
 
-def _reference(proto: onnx.ModelProto, refusal: CannotRunError) -> tuple[Any, str]:
+def _reference(proto: onnx.ModelProto, also: str = "") -> tuple[Any, str]:
     from onnx.reference import ReferenceEvaluator
 
+    invalid = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError)
+    caught: tuple[type[Exception], ...] = (*_run_errors(), *invalid)
     try:
         onnx.checker.check_model(proto, full_check=True)
         return ReferenceEvaluator(proto), f"onnx.reference {onnx.__version__}"
-    except (*_run_errors(), onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise CannotRunError(f"{refusal}; {_first_line(error)}") from None
+    except caught as error:
+        raise CannotRunError(f"{also}{_first_line(error)}") from None
 
 
 def _run_errors() -> tuple[type[Exception], ...]:
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-    runtime: tuple[type[Exception], ...] = (state.Fail, state.InvalidArgument, state.InvalidGraph, state.InvalidProtobuf, state.NotImplemented,
-               state.RuntimeException)  # fmt: skip
-    plain = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, NotImplementedError,
-             ZeroDivisionError)  # fmt: skip
+    runtime: tuple[type[Exception], ...] = (
+        state.Fail,
+        state.InvalidArgument,
+        state.InvalidGraph,
+        state.InvalidProtobuf,
+        state.NotImplemented,
+        state.RuntimeException,
+    )
+    plain = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, ZeroDivisionError)
     return runtime + plain
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,8 @@ from typing import Any
 from engine import document, schema
 from engine.document import Document
 from engine.errors import Problem, RecipeError
-from engine.rules import library
+from engine.rules import library, rule_checks
 from engine.rules.pattern import Pattern, Text, parse
-from engine.schema import nearest
 from engine.values import IssueClass
 
 DEFAULT_OPSET = 18
@@ -52,6 +51,7 @@ class ProofSpec:
     equal: Tolerance
     opsets: tuple[int, ...]
     context: Pattern | None = None
+    reference: bool = False  # prove on ONNX's reference evaluator instead of ONNX Runtime
 
 
 @dataclass(frozen=True)
@@ -102,12 +102,12 @@ def load_rule(path: Path) -> Rule:
     }
     context_text = data["proof"].get("context")
     context = _parse(doc, ("proof", "context"), context_text, opset[0], found) if context_text else None
-    found += _head_problems(doc, path)
+    found += rule_checks.head_problems(doc, path)
     match = texts.get("match")
     if match:
-        found += _match_problems(doc, match)
-        found += _reference_problems(doc, match, texts.get("replace"), context)
-        found += _proof_problems(doc, match, context)
+        found += rule_checks.match_problems(doc, match)
+        found += rule_checks.reference_problems(doc, match, texts.get("replace"), context)
+        found += rule_checks.proof_problems(doc, match, context)
     if found or match is None:
         raise RecipeError(found)
     return Rule(
@@ -139,124 +139,6 @@ def _parse(
         return None
 
 
-def _head_problems(doc: Document, path: Path) -> Iterator[Problem]:
-    data = doc.data
-    if data["rule"] != path.stem:
-        yield doc.problem(("rule",), f"rule '{data['rule']}' must have the name of its file, '{path.stem}'")
-    if ("replace" in data) == ("apply" in data):
-        yield doc.problem(
-            (), "a rule has either 'replace' (ONNX text) or 'apply' (a Python file), one of them"
-        )
-    if "apply" in data and data["apply"] != f"{path.stem}.py":
-        yield doc.problem(("apply",), f"apply: the Python file must be named '{path.stem}.py'")
-    elif "apply" in data and not (path.parent / data["apply"]).is_file():
-        yield doc.problem(("apply",), f"apply: {data['apply']} does not exist beside the rule")
-    written = data.get("opset")
-    if isinstance(written, list) and (len(written) != 2 or written[0] > written[1]):
-        yield doc.problem(("opset",), "opset: a range is [lowest, highest]")
-
-
-def _match_problems(doc: Document, match: Pattern) -> Iterator[Problem]:
-    text = Text(doc, ("match",), doc.data["match"])
-    used = {name for node in match.nodes for name in node.inputs}
-    for name in match.inputs:
-        if name not in used:
-            yield text.at_word(name, f"match: input {name} is never used, so nothing can be matched to it")
-    for name in match.outputs:
-        if match.producer(name) is None:
-            yield text.at_word(name, f"match: output {name} is a constant; it must come from an operator")
-    for name in _apart(match):
-        yield text.at_word(name, f"match: {name} is not connected to the last output")
-
-
-def _apart(match: Pattern) -> list[str]:
-    """First outputs of the nodes that share no value, directly or not, with the node of the last output."""
-    anchor = match.producer(match.outputs[-1])
-    if anchor is None:
-        return []
-    reached = set(match.nodes[anchor[0]].inputs) | set(match.nodes[anchor[0]].outputs)
-    for _ in match.nodes:
-        for node in match.nodes:
-            values = {n for n in (*node.inputs, *node.outputs) if n and n not in match.constants}
-            reached |= values if values & reached else set()
-    return [node.outputs[0] for node in match.nodes if not set(node.outputs) & reached]
-
-
-def _reference_problems(
-    doc: Document, match: Pattern, replace: Pattern | None, context: Pattern | None
-) -> Iterator[Problem]:
-    known = match.names() | match.captures()
-    for name, conditions in doc.data.get("where", {}).items():
-        if name not in known:
-            yield doc.problem(
-                ("where", name), f"where: match has no '{name}'", nearest(name, known), key=True
-            )
-        for key, argument in conditions.items():
-            if (key == "attribute") != (name in match.captures()):
-                what = f"where.{name}: '{key}' is not for {'attributes' if key != 'attribute' else 'values'}"
-                yield doc.problem(("where", name, key), what, key=True)
-            if key == "size_of" and argument["value"] not in match.names():
-                what = f"where.{name}.size_of: match has no value '{argument['value']}'"
-                yield doc.problem(
-                    ("where", name, key, "value"), what, nearest(argument["value"], match.names())
-                )
-    if replace:
-        yield from _replace_problems(doc, match, replace)
-    if context:
-        text = Text(doc, ("proof", "context"), doc.data["proof"]["context"])
-        for name in context.outputs:
-            if name not in match.inputs:
-                yield text.at_word(
-                    name, f"proof.context: match has no input {name}", nearest(name, match.inputs)
-                )
-        for name in sorted(context.captures()):
-            yield text.at_word(
-                f"@{name}", f"proof.context: write the attribute out, @{name} has no meaning here"
-            )
-
-
-def _replace_problems(doc: Document, match: Pattern, replace: Pattern) -> Iterator[Problem]:
-    text = Text(doc, ("replace",), doc.data["replace"])
-    for name in replace.inputs:
-        if name not in match.inputs:
-            hint = nearest(name, match.inputs) or f"match has the inputs: {', '.join(match.inputs)}"
-            yield text.at_word(name, f"replace: {name} is not an input of match", hint)
-    for name in sorted(replace.captures() - match.captures()):
-        hint = nearest(name, match.captures()) or "capture it in match with attribute: type = @name"
-        yield text.at_word(name, f"replace: @{name} is not captured in match", hint)
-    if replace.outputs != match.outputs:
-        what = (
-            f"replace: outputs ({', '.join(replace.outputs)}) differ from match ({', '.join(match.outputs)})"
-        )
-        yield text.at_word(replace.outputs[0], what, "name the same outputs in the same order")
-
-
-def _proof_problems(doc: Document, match: Pattern, context: Pattern | None) -> Iterator[Problem]:
-    proof = doc.data["proof"]
-    made = set(context.outputs) if context else set()
-    wanted = (set(match.inputs) - made) | (set(context.inputs) if context else set())
-    for name in sorted(wanted - set(proof["inputs"])):
-        yield doc.problem(("proof", "inputs"), f"proof.inputs: nothing is said about input {name}", key=True)
-    for name in sorted(set(proof["inputs"]) - wanted):
-        hint = nearest(name, wanted)
-        yield doc.problem(
-            ("proof", "inputs", name), f"proof.inputs: no input is named {name}", hint, key=True
-        )
-    captured, given = match.captures(), set(proof.get("attributes", {}))
-    for name in sorted(captured - given):
-        what = f"proof.attributes: no values to try for @{name}"
-        yield doc.problem(("proof", "attributes"), what, key=True)
-    for name in sorted(given - captured):
-        what = f"proof.attributes: match captures no @{name}"
-        yield doc.problem(("proof", "attributes", name), what, nearest(name, captured), key=True)
-    for name, spec in proof["inputs"].items():
-        for index, size in enumerate(spec["shape"]):
-            if isinstance(size, str) and size not in proof.get("axes", {}):
-                what = f"proof.inputs.{name}.shape: axis '{size}' has no sizes"
-                hint = nearest(size, proof.get("axes", {})) or f"add it: axes: {{{size}: [1, 3]}}"
-                yield doc.problem(("proof", "inputs", name, "shape", index), what, hint)
-
-
 def _proof(data: Mapping[str, Any], opset: int, context: Pattern | None) -> ProofSpec:
     return ProofSpec(
         axes={name: tuple(sizes) for name, sizes in data.get("axes", {}).items()},
@@ -265,6 +147,7 @@ def _proof(data: Mapping[str, Any], opset: int, context: Pattern | None) -> Proo
         equal=Tolerance(**{key: float(value) for key, value in data["equal"].items()}),
         opsets=tuple(data.get("opsets", [opset])),
         context=context,
+        reference=data.get("runtime") == "reference",
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import onnx_ir as ir
 
 from engine.rules import conditions
-from engine.rules.bounds import Interval
+from engine.rules.interval import Interval
 from engine.rules.language import Rule
 from engine.rules.pattern import Pattern
 from engine.rules.seek import Seeker, State, Trail
@@ -36,9 +36,10 @@ class Match:
         """The node that makes the pattern's last output."""
         return self.nodes[_anchor(self.rule.match)]
 
-    def output(self, name: str) -> ir.Value:
+    def value(self, name: str) -> ir.Value:
+        """The value bound to ``name``, which must not be an optional input that was left out."""
         value = self.values[name]
-        assert value is not None  # outputs are made by matched nodes
+        assert value is not None
         return value
 
 
@@ -50,6 +51,7 @@ class Miss:
     matched: int
     total: int
     reason: str
+    rank: float = 0.0
 
     def __str__(self) -> str:
         return f"nearest: {self.node}, {self.matched} of {self.total} nodes match, but {self.reason}"
@@ -86,9 +88,11 @@ class Search:
             if match is not None:
                 taken |= {n for n in match.nodes if not _stays(self.rule, n, match)}
                 yield match
-            elif self.nearest is None or trail.matched > self.nearest.matched:
+            elif self.nearest is None or trail.rank > self.nearest.rank:
                 total = len(self.rule.match.nodes)
-                self.nearest = Miss(f"{node.name} ({node.op_type})", trail.matched, total, trail.reason)
+                self.nearest = Miss(
+                    f"{node.name} ({node.op_type})", trail.matched, total, trail.reason, trail.rank
+                )
 
     def _at(self, node: ir.Node, trail: Trail, taken: set[ir.Node]) -> Iterator[Match]:
         rule = self.rule

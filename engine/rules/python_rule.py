@@ -83,7 +83,8 @@ def _function(match: Match) -> Callable[[Any, Captured], None]:
     spec = importlib.util.spec_from_file_location(
         f"portwright_rule_{match.rule.name.replace('-', '_')}", path
     )
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module: ModuleType = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     function = getattr(module, "apply", None)

@@ -21,12 +21,14 @@ COMMUTATIVE = frozenset(("Add", "Mul", "And", "Or", "Xor", "Max", "Min", "Equal"
 class Trail:
     """Remembers the failure that came furthest."""
 
-    matched: int = -1
+    rank: float = -1.0  # nodes matched, and a half where the next one is of the right operator
+    matched: int = 0
     reason: str = ""
 
-    def note(self, state: State, reason: str) -> None:
-        if len(state.nodes) > self.matched:
-            self.matched, self.reason = len(state.nodes), reason
+    def note(self, state: State, reason: str, right_operator: bool = False) -> None:
+        rank = len(state.nodes) + (0.5 if right_operator else 0.0)
+        if rank > self.rank:
+            self.rank, self.matched, self.reason = rank, len(state.nodes), reason
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,6 @@ class Seeker:
             if name not in wanted.attributes and found != default_of(node, name, opset):
                 reason = f"{name} is {found}, which match does not mention"
         if reason:
-            self.trail.note(state, f"{node.name} ({node.op_type}): {reason}")
+            self.trail.note(state, f"{node.name} ({node.op_type}): {reason}", right_operator=True)
             return None
         return state

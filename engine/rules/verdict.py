@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Proof:
     """``why`` is empty exactly when ``equal``. ``numbers`` were compared in ``cases`` trials.
 
-    ``max_abs`` is the largest absolute difference seen between finite numbers.
+    ``max_abs`` is the largest absolute difference seen between finite numbers; ``skipped`` the shapes that
+    were too large to try.
     """
 
     equal: bool
@@ -18,3 +19,4 @@ class Proof:
     numbers: int = 0
     max_abs: float = 0.0
     runtimes: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()

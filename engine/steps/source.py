@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from engine.plan import Plan
 from engine.steps.context import Context, Done
 from engine.values import Issue
 
-_HALF_MAX_SHARE = 0.5  # shapes with more elements than this share of the largest are left out in half
+_HALF_MOST = 1e11  # input elements x parameters; above it half precision on a CPU takes seconds
 
 
 def run(context: Context) -> Done:
@@ -45,7 +46,9 @@ def run(context: Context) -> Done:
         artifacts[shape] = folder / f"{shape}.npz"
         samples.save(artifacts[shape], inputs, {"fp32": outputs})
     context.progress("reference outputs in half precision", total - 1, total)
+    start = time.perf_counter()
     facts["half"] = _half_references(port, plan, folder)
+    half_seconds = round(time.perf_counter() - start, 3)
     parameters = list(model.parameters())
     facts |= {
         "module": f"{type(model).__module__}.{type(model).__qualname__}",
@@ -54,7 +57,8 @@ def run(context: Context) -> Done:
         "repeatable": True,
         **weights,
     }
-    return Done(facts=facts, artifacts=artifacts, issues=tuple(issues))
+    measurements = {"half_seconds": half_seconds}
+    return Done(facts=facts, measurements=measurements, artifacts=artifacts, issues=tuple(issues))
 
 
 def _weights_facts(plan: Plan) -> dict[str, Any]:
@@ -131,10 +135,11 @@ def _half_references(port: Any, plan: Plan, folder: Path) -> dict[str, str]:
     if dtype is None:
         return {}
     half = copy.deepcopy(port).to(dtype)
-    sizes = {shape: sum(v.size for v in samples.make(plan, shape).values()) for shape in plan.parity_shapes}
+    weight = sum(parameter.numel() for parameter in port.parameters())
     done = {}
-    for shape, size in sizes.items():
-        if len(sizes) > 1 and size > _HALF_MAX_SHARE * max(sizes.values()):
+    for shape in plan.parity_shapes:
+        elements = sum(value.size for value in samples.make(plan, shape).values())
+        if elements * weight > _HALF_MOST:
             done[shape] = "not run: too slow on a CPU at this size"
             continue
         path = folder / f"{shape}.npz"

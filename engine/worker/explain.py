@@ -14,6 +14,7 @@ from engine.worker.trt_worker import PRODUCT
 _API_ERROR = re.compile(r"Error Code \d+: (?P<kind>[\w ]+?) ?\((?P<text>.*)\)\s*$", re.DOTALL)
 _SOURCE_PLACE = re.compile(r"\s*\bIn \S+ at \S+:\d+\.?")
 _MYELIN_PLACE = re.compile(r"^\[(?P<place>\S+:\d+: \w+)\]\s*")
+_MYELIN_CHECK = re.compile(r"MyelinCheckException: \S+:\d+: CHECK\(.*?\) failed\.\s*")
 _QUOTED = re.compile(r'&& "(?P<text>.+)"\s*$')
 _ASSERTION = re.compile(r"Assertion failed: .*?[^:]: (?P<text>.+)")
 _SAYS_NOTHING = re.compile(
@@ -46,7 +47,7 @@ def product_name(module: str, version: str | None) -> str:
 
 def _parser_error(error: Mapping[str, Any], product: str) -> dict[str, Any]:
     stack = error["local_function_stack"]
-    name = error["node"] or (f"in {' > '.join(stack)}" if stack else "without a name")
+    name = " in ".join([error["node"] or "without a name", *reversed(stack)])
     where = f"op {error['op'] or '?'} (node {name})"
     said = _own_words(error["text"])
     if "Plugin not found" in error["text"]:
@@ -80,7 +81,7 @@ def _own_words(raw: str) -> str:
 def _logged_error(error: Mapping[str, Any], nodes: Mapping[str, str]) -> dict[str, Any]:
     """An error that came as a log record; the node is the longest layer name that its text mentions."""
     api = _API_ERROR.search(error["text"])
-    text = _SOURCE_PLACE.sub("", api["text"] if api else error["text"]).strip()
+    text = _MYELIN_CHECK.sub("", _SOURCE_PLACE.sub("", api["text"] if api else error["text"])).strip()
     place = _MYELIN_PLACE.match(text)
     named = [layer for layer in nodes if re.search(rf"(?<![\w.]){re.escape(layer)}(?![\w.])", text)]
     return {

@@ -1,0 +1,21 @@
+"""A closed range of numbers, and the error that says why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class UnboundedError(Exception):
+    """No finite bound follows from the graph; the text names the node and the reason."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Every element lies in [low, high]; both are finite."""
+
+    low: float
+    high: float
+
+    @property
+    def size(self) -> float:
+        return max(abs(self.low), abs(self.high))

@@ -1,0 +1,175 @@
+"""Rule files: what is read, and the place and wording of everything that can be wrong."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from engine.errors import RecipeError
+from engine.rules import library
+from engine.rules.language import load_library, load_rule
+from engine.rules.pattern import Capture
+from tests.rules_tools import rule_file
+
+GOOD = """\
+rule: some-rule
+class: op
+why: >
+  two
+  lines
+opset: [13, 20]
+match: |
+  (x, w) => (y) {
+    two = Constant <value_float = 2.0> ()
+    a = Mul (x, two)
+    y = Elu <alpha: float = @alpha> (a)
+  }
+where:
+  x: {rank: 2}
+replace: |
+  (x) => (y) {
+    y = Elu <alpha: float = @alpha> (x)
+  }
+proof:
+  axes: {n: [1, 3]}
+  attributes: {alpha: [0.5, 1.0]}
+  inputs:
+    x: {dtype: float32, shape: [n, 8], values: edges}
+    w: {dtype: [float32, float16], shape: [], values: {constant: 2}}
+  opsets: [13, 18]
+  equal: {max_abs: 1.0e-6}
+needed_by: {tensorrt-rtx: "*"}
+"""
+WITHOUT_W = GOOD.replace("(x, w)", "(x)").replace(
+    "    w: {dtype: [float32, float16], shape: [], values: {constant: 2}}\n", ""
+)
+
+
+def problems(folder: Path, text: str, name: str = "some-rule") -> list[str]:
+    with pytest.raises(RecipeError) as caught:
+        load_rule(rule_file(folder, text, name))
+    return [str(problem).removeprefix(f"{folder}/") for problem in caught.value.problems]
+
+
+def test_reads_every_part(tmp_path: Path) -> None:
+    rule = load_rule(rule_file(tmp_path, WITHOUT_W))
+    assert (rule.name, rule.klass, rule.why) == ("some-rule", "op", "two lines")
+    assert rule.opset == (13, 20)
+    assert [rule.allows(opset) for opset in (12, 13, 20, 21)] == [False, True, True, False]
+    assert [node.op for node in rule.match.nodes] == ["Mul", "Elu"]
+    assert rule.match.constants["two"] == 2.0
+    assert rule.match.nodes[1].attributes["alpha"] == Capture("alpha", 1)
+    assert rule.proof.opsets == (13, 18)
+    assert rule.proof.inputs["x"].shape == ("n", 8)
+    assert rule.needed_by == {"tensorrt-rtx": "*"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "column", "message"),
+    [
+        ("Elu <alpha: float = @alpha> (a)", "Elu <alpha: float = @alpha (a)", 11, 36, "not valid ONNX text"),
+        ("Mul (x, two)", "Mull (x, two)", 10, 9, "match: unknown operator Mull"),
+        ("Mul (x, two)", "Mul (x, tow)", 10, 17, "match: tow is used but nothing above makes it"),
+        ("Mul (x, two)", "Mul (x, two, x)", 10, 9, "match: Mul takes 2 to 2 inputs, not 3"),
+        ("Mul (x, two)", "Gelu (x)", 10, 9, "match: opset 13 has no Gelu"),
+        ("<alpha: float = @alpha> (a)", "<alfa: float = @alpha> (a)", 11, 14, "Elu has no attribute alfa"),
+        ("<alpha: float = @alpha> (a)", "<alpha = @alpha> (a)", 11, 14, "attribute alpha needs a type"),
+        ("    a = Mul", "    x = Mul", 10, 5, "match: x is made twice"),
+        ("(x) => (y) {\n    two", "(x) => (z) {\n    two", 8, 11, "match: output z is not made"),
+        ("(x) => (y) {\n    two", "(x, b) => (y) {\n    two", 8, 7, "match: input b is never used"),
+        ("(x) => (y) {\n    y", "(x, q) => (y) {\n    y", 16, 7, "replace: q is not an input of match"),
+        ("@alpha> (x)", "@beta> (x)", 17, 30, "replace: @beta is not captured in match"),
+        ("  x: {rank: 2}", "  p: {rank: 2}", 14, 3, "where: match has no 'p'"),
+        ("  x: {rank: 2}", "  x: {rnk: 2}", 14, 7, "where.x: unknown key 'rnk'"),
+        ("  x: {rank: 2}", "  x: {attribute: 2}", 14, 7, "where.x: 'attribute' is not for values"),
+        ("  x: {rank: 2}", "  alpha: {rank: 2}", 14, 11, "where.alpha: 'rank' is not for attributes"),
+        ("shape: [n, 8]", "shape: [m, 8]", 23, 33, "axis 'm' has no sizes"),
+        ("    x: {dtype", "    z: {dtype", 22, 3, "proof.inputs: nothing is said about input x"),
+        ("{alpha: [0.5, 1.0]}", "{alpa: [0.5]}", 21, 16, "match captures no @alpa"),
+        ("rule: some-rule", "rule: other-rule", 1, 7, "must have the name of its file, 'some-rule'"),
+        ("opset: [13, 20]", "opset: [20, 13]", 6, 8, "a range is [lowest, highest]"),
+        ('{tensorrt-rtx: "*"}', '{tensorflow: "*"}', 26, 13, "is no valid name here"),
+    ],
+)
+def test_every_problem_at_its_place(
+    tmp_path: Path, old: str, new: str, line: int, column: int, message: str
+) -> None:
+    assert WITHOUT_W.count(old) >= 1
+    found = problems(tmp_path, WITHOUT_W.replace(old, new, 1))
+    wanted = [text for text in found if message in text]
+    assert wanted, found
+    assert wanted[0].startswith(f"some-rule.yaml:{line}:{column}: "), found
+
+
+def test_caret_stands_under_the_word(tmp_path: Path) -> None:
+    found = problems(tmp_path, WITHOUT_W.replace("Mul (x, two)", "Mull (x, two)"))
+    assert found == [
+        "some-rule.yaml:10:9: match: unknown operator Mull\n"
+        "   10 |     a = Mull (x, two)\n"
+        "      |         ^^^^\n"
+        "        did you mean 'Mul'?"
+    ]
+
+
+def test_all_problems_at_once(tmp_path: Path) -> None:
+    text = WITHOUT_W.replace("Mul (x, two)", "Mull (x, tow)").replace("rule: some-rule", "rule: other")
+    assert len(problems(tmp_path, text)) >= 3
+
+
+def test_text_on_one_line_has_its_column(tmp_path: Path) -> None:
+    text = re.sub(
+        r"match: \|\n(  .*\n)+", "match: '(x) => (y) { y = Eluu <alpha: float = @alpha> (x) }'\n", WITHOUT_W
+    )
+    assert problems(tmp_path, text)[0].startswith("some-rule.yaml:7:26: match: unknown operator Eluu")
+
+
+def test_text_after_the_brace_is_refused(tmp_path: Path) -> None:
+    text = WITHOUT_W.replace("(a)\n  }\n", "(a)\n  }\n  z = Neg (y)\n")
+    assert "text after the closing brace" in problems(tmp_path, text)[0]
+
+
+def test_outputs_must_be_the_same(tmp_path: Path) -> None:
+    text = WITHOUT_W.replace("(x) => (y) {\n    y = Elu", "(x) => (z) {\n    z = Elu")
+    assert "replace: outputs (z) differ from match (y)" in problems(tmp_path, text)[0]
+
+
+def test_disconnected_nodes_are_refused(tmp_path: Path) -> None:
+    text = WITHOUT_W.replace(
+        "    y = Elu <alpha: float = @alpha> (a)", "    b = Neg (a)\n    y = Elu <alpha: float = @alpha> (c)"
+    )
+    text = text.replace("(x) => (y) {\n    two", "(x, c) => (y) {\n    two")
+    text = text.replace("  opsets:", "    c: {dtype: float32, shape: [n, 8], values: edges}\n  opsets:")
+    assert "match: a is not connected to the last output" in "\n".join(problems(tmp_path, text))
+
+
+def test_replace_or_apply_but_not_both(tmp_path: Path) -> None:
+    both = WITHOUT_W.replace("opset:", "apply: some-rule.py\nopset:")
+    assert "either 'replace' (ONNX text) or 'apply'" in "\n".join(problems(tmp_path, both))
+    neither = re.sub(r"replace: \|\n(  .*\n)+", "", WITHOUT_W)
+    assert "either 'replace' (ONNX text) or 'apply'" in "\n".join(problems(tmp_path, neither))
+
+
+def test_apply_file_must_exist_and_bear_the_name(tmp_path: Path) -> None:
+    text = re.sub(r"replace: \|\n(  .*\n)+", "apply: some-rule.py\n", WITHOUT_W)
+    assert "some-rule.py does not exist beside the rule" in "\n".join(problems(tmp_path, text))
+    other = text.replace("apply: some-rule.py", "apply: other.py")
+    assert "must be named 'some-rule.py'" in "\n".join(problems(tmp_path, other))
+    (tmp_path / "some-rule.py").write_text("def apply(graph, match): pass\n")
+    assert load_rule(rule_file(tmp_path, text)).apply == tmp_path / "some-rule.py"
+    assert library.files_of("some-rule", tmp_path) == (tmp_path / "some-rule.yaml", tmp_path / "some-rule.py")
+
+
+def test_library_reports_the_problems_of_all_files(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        rule_file(tmp_path, WITHOUT_W.replace("Mul (", "Mull (").replace("some-rule", name), name)
+    with pytest.raises(RecipeError) as caught:
+        load_library(tmp_path)
+    files = {Path(problem.place.file).name for problem in caught.value.problems if problem.place}
+    assert files == {"one.yaml", "two.yaml"}
+
+
+def test_unknown_rule_names_the_nearest() -> None:
+    with pytest.raises(RecipeError, match="did you mean 'celu-to-elementwise'"):
+        library.path_of("celu-to-elementwize")
