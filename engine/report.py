@@ -243,6 +243,7 @@ def _build(facts: Mapping[str, Any], record: Record, prefix: str) -> dict[str, A
         "loads": facts["loads"],
         "layers": facts["network_layers"],
         "proof": facts["types_proof"],
+        "plan_proof": facts["plan_proof"],
         "fusion": [{"what": key, "count": value} for key, value in facts["fusion"].items()],
         "fused_types": facts["fused_types"],
         "findings": facts["findings"],

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engine.fused_plan import FusedLayer, types_of_nodes
+
+_PLAN_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _NETWORK_TYPES = {"FLOAT": "fp32", "HALF": "fp16", "BF16": "bf16"}
 
 
@@ -45,3 +48,40 @@ def prove(asked: Sequence[Mapping[str, Any]], network: Mapping[str, Any]) -> Typ
             else:
                 wrong.append((node["node"], output["name"], output["type"], found))
     return TypesProof(checked, unseen, by_type, tuple(wrong))
+
+
+@dataclass(frozen=True)
+class PlanProof:
+    """What the fused plan shows of one asked type: how many nodes' fused layers read, hold or write it.
+
+    ``hidden`` nodes sit in a fused layer with no tensor of that type at its border, so the plan cannot
+    tell; ``absent`` nodes were folded away or are not named in the plan.
+    """
+
+    asked: str
+    nodes: int
+    shown: int
+    hidden: int
+    absent: int
+
+    @property
+    def text(self) -> str:
+        rest = f", {self.hidden} inside layers of other types" if self.hidden else ""
+        rest += f", {self.absent} not named in the plan" if self.absent else ""
+        return f"{self.shown} of {self.nodes} nodes are in fused layers that carry {_PLAN_TYPES[self.asked]}{rest}"
+
+
+def prove_plan(asked: Sequence[Mapping[str, Any]], layers: Sequence[FusedLayer]) -> dict[str, PlanProof]:
+    """Look for every asked type at the border of its nodes' fused layers; by ``base, fp16`` and so on."""
+    homes = types_of_nodes(layers)
+    groups: dict[tuple[str, str], list[str]] = {}
+    for node in asked:
+        name = f"overrides[{node['override']}]" if node["override"] >= 0 else "base"
+        groups.setdefault((name, node["type"]), []).append(node["node"])
+    found = {}
+    for (name, kind), members in groups.items():
+        present = [homes[node] for node in members if node in homes]
+        shown = sum(_PLAN_TYPES[kind] in home.inputs | home.outputs for home in present)
+        hidden, absent = len(present) - shown, len(members) - len(present)
+        found[f"{name}, {kind}"] = PlanProof(kind, len(members), shown, hidden, absent)
+    return found

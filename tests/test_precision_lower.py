@@ -330,7 +330,7 @@ def test_the_models_own_casts_follow_the_recipe(tmp_path: Path) -> None:
     assert casts(model) == ["up", "down"]
     assert report.folded_casts == ()
     model, _ = lowered(tmp_path, body, wide(op="Cast"))  # a node that an override names never vanishes
-    assert casts(model) == ["up", "s_to_fp16", "w_to_fp16", "down"] or "up" in casts(model)
+    assert {"up", "down"} <= set(casts(model))
 
 
 def test_quantisation_is_left_as_calibrated(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Applying a rule: what is left of the graph, and every way in which it must not be applied."""
 
+# ruff: noqa: E501 (ONNX text reads best on one line)
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Bounds from the graph alone: sound on what really comes out, and refused with the node that spoils them."""
 
+# ruff: noqa: E501 (ONNX text reads best on one line)
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Each condition of ``where``: once where it holds and once where it does not, with the words it says."""
 
+# ruff: noqa: E501 (ONNX text reads best on one line)
+
 from __future__ import annotations
 
 import json

@@ -1,5 +1,7 @@
 """The matcher: what fits, what does not, and how it says so."""
 
+# ruff: noqa: E501 (ONNX text reads best on one line)
+
 from __future__ import annotations
 
 from pathlib import Path

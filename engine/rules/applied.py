@@ -172,8 +172,6 @@ def _size(match: Match, measured: Mapping[str, Any], shapes: Mapping[str, tuple[
     name, axis = fragment.canonical(match).get(measured["value"], measured["value"]), measured["axis"]
     if name in shapes:
         return int(shapes[name][axis])
-    tensor = tensor_of(match.values[name])
-    assert tensor is not None  # an input is either fed or a constant
     dims = dims_of(match.value(name))
     assert dims is not None  # a constant's own shape
     return int(dims[axis] or 0)

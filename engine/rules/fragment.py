@@ -96,7 +96,8 @@ def build(
 ) -> ir.Model:
     """A model of ``pattern``. ``given`` holds a value for each input (names that share one share it).
 
-    CastLike of a constant is done here, so that a text can serve several element types without a cast.
+    Cast and CastLike of a constant to a float type are done here: a text can serve several types without
+    a node for it, and 8-bit weights, which TensorRT takes before DequantizeLinear only, become float ones.
     """
     made: dict[str, ir.Value] = dict(given)
     for name, constant in pattern.constants.items():
@@ -128,12 +129,24 @@ def _initializer(name: str, array: np.ndarray[Any, Any]) -> ir.Value:
 
 
 def _cast_constant(node: PatternNode, inputs: list[ir.Value | None]) -> ir.Value | None:
-    if (node.op, node.domain) != ("CastLike", "") or inputs[0] is None or inputs[1] is None:
+    """The result of Cast or CastLike of a constant to a float type, computed when it is needed."""
+    tensor = inputs[0].const_value if inputs and inputs[0] is not None else None
+    if tensor is None or node.domain != "":
         return None
-    tensor, dtype = inputs[0].const_value, inputs[1].dtype
-    if tensor is None or dtype is None:
+    if node.op == "CastLike" and inputs[1] is not None:
+        target = inputs[1].dtype
+    elif node.op == "Cast" and isinstance(node.attributes["to"], onnx.AttributeProto):
+        target = ir.DataType(node.attributes["to"].i)
+    else:
         return None
-    return _initializer(node.outputs[0], tensor.numpy().astype(dtype.numpy()))
+    if target is None or not target.is_floating_point():
+        return None
+    name, kind, source = node.outputs[0], target.numpy(), tensor
+    shape = ir.Shape(tensor.shape.numpy())
+    cast = ir.LazyTensor(
+        lambda: ir.Tensor(source.numpy().astype(kind), name=name), dtype=target, shape=shape, name=name
+    )
+    return ir.Value(name=name, shape=shape, type=ir.TensorType(target), const_value=cast)
 
 
 def _captured_array(capture: Capture, attributes: Mapping[str, Any]) -> np.ndarray[Any, Any]:

@@ -45,7 +45,10 @@ class Match:
 
 @dataclass(frozen=True)
 class Miss:
-    """How close the nearest candidate came: its anchor node, nodes matched so far, and why it failed."""
+    """How close the nearest candidate came: its anchor node, nodes matched so far, and why it failed.
+
+    ``rank`` orders misses; see :class:`engine.rules.seek.Trail`.
+    """
 
     node: str
     matched: int

@@ -41,7 +41,8 @@ def run(context: Context) -> Done:
         on_message=lambda message: _show(context, message),
     )
     result = _answer(outcome, verbose, plan)
-    proof = _proven(context, result)
+    asked = json.loads(context.artifact("lower", "types").read_text(encoding="utf-8"))
+    proof = _proven(asked, result)
     layers = fused_plan.read_plan(verbose).layers
     facts = {
         "module": tool.module,
@@ -51,7 +52,7 @@ def run(context: Context) -> Done:
         "network_layers": result["num_layers"],
         "types_proof": proof.text,
         "types_checked": proof.checked,
-        **_plan_facts(layers),
+        **_plan_facts(layers, asked, plan),
         "loads": loads_where(tool.module, result["version"], plan.build.target),
         "findings": [f"{item['severity'].lower()}: {item['text']}" for item in result["log"]
                      if item["severity"] != "INFO"],
@@ -61,10 +62,19 @@ def run(context: Context) -> Done:
     return Done(facts=facts, measurements=measurements, artifacts=artifacts, issues=tuple(_issues(result)))
 
 
-def _plan_facts(layers: Sequence[FusedLayer]) -> dict[str, Any]:
+def _plan_facts(layers: Sequence[FusedLayer], asked: Any, plan: Plan) -> dict[str, Any]:
     """Counts out of the fused plan; empty where this TensorRT printed none."""
     if not layers:
-        return {"fusion": {}, "fused_types": {}}
+        return {"fusion": {}, "fused_types": {}, "plan_proof": {}}
+    proofs = types_proof.prove_plan(asked, layers)
+    base = proofs.get(f"base, {plan.precision.base}")
+    if base is not None and base.shown == 0 and base.hidden > 0:
+        raise StepError(
+            f"asked {plan.precision.base}, but no fused layer of the engine reads, holds or writes it",
+            klass="numeric",
+            where="precision.base",
+            evidence=base.text,
+        )
     written: Counter[str] = Counter()
     for layer in layers:
         written.update({tensor.dtype for tensor in layer.outputs})
@@ -72,6 +82,7 @@ def _plan_facts(layers: Sequence[FusedLayer]) -> dict[str, Any]:
     return {
         "fusion": {"layers": summary["layers"], "attention": summary["attention"]},
         "fused_types": dict(sorted(written.items())),
+        "plan_proof": {name: item.text for name, item in proofs.items()},
     }
 
 
@@ -135,8 +146,7 @@ def _answer(outcome: Outcome, verbose: Path, plan: Plan) -> dict[str, Any]:
     return result
 
 
-def _proven(context: Context, result: Mapping[str, Any]) -> types_proof.TypesProof:
-    asked = json.loads(context.artifact("lower", "types").read_text(encoding="utf-8"))
+def _proven(asked: Any, result: Mapping[str, Any]) -> types_proof.TypesProof:
     proof = types_proof.prove(asked, result["network"])
     if proof.wrong:
         node, tensor, wanted, found = proof.wrong[0]

@@ -48,12 +48,12 @@ def product_name(module: str, version: str | None) -> str:
 def _parser_error(error: Mapping[str, Any], product: str) -> dict[str, Any]:
     stack = error["local_function_stack"]
     name = " in ".join([error["node"] or "without a name", *reversed(stack)])
-    where = f"op {error['op'] or '?'} (node {name})"
-    said = _own_words(error["text"])
+    where = f"op {error['op']} (node {name})" if error["op"] else "the model"
+    said, lacking = _own_words(error["text"]), error["op"] and not error["op_supported"]
     if "Plugin not found" in error["text"]:
         text = f"{product} has no importer and no plugin for {where}"
     elif _SAYS_NOTHING.fullmatch(said):
-        text = f"{product} {'refuses' if error['op_supported'] else 'has no importer for'} {where}"
+        text = f"{product} {'has no importer for' if lacking else 'refuses'} {where}"
     else:
         text = f"{product} refuses {where}: {said}"
     return {
