@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench-spine clean
+.PHONY: demo test lint bench-spine bench-check clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -23,6 +23,9 @@ lint: $(READY)
 
 bench-spine: $(READY)  ## wall time and peak memory against a plain script; the two ratios last
 	$(BIN)/python benchmarks/spine.py
+
+bench-check: $(READY)  ## `portwright check` against its bare imports; the ratio last
+	$(BIN)/python benchmarks/check.py
 
 clean:
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache recipes/*/port recipes/*/PORT_REPORT.md

@@ -59,7 +59,17 @@ def measure(command: list[str], log: Path) -> Figure:
 
 
 def portwright(out: Path) -> Figure:
-    command = [sys.executable, "-m", "engine.cli", "run", "recipes/minilm-l6", "--until", "build", "--out", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "engine.cli",
+        "run",
+        "recipes/minilm-l6",
+        "--until",
+        "build",
+        "--out",
+        str(out),
+    ]
     figure = measure(command, out.with_suffix(".log"))
     results = {item["step"]: item for item in json.loads((out / "record.json").read_text())["results"]}
     apart = results["rehearse"]["seconds"] + results["source"]["measurements"]["half_seconds"]
@@ -84,7 +94,9 @@ def main() -> None:
                 apart = f", of which {item.apart_seconds:.1f} s rehearsal" if item.apart_seconds else ""
                 print(f"{name:<13} {item.seconds:6.1f} s{apart}  {item.peak_mib:6.0f} MiB", flush=True)
     whole = statistics.median(a.seconds / b.seconds for a, b in zip(ours, theirs, strict=True))
-    same = statistics.median((a.seconds - a.apart_seconds) / b.seconds for a, b in zip(ours, theirs, strict=True))
+    same = statistics.median(
+        (a.seconds - a.apart_seconds) / b.seconds for a, b in zip(ours, theirs, strict=True)
+    )
     memory = statistics.median(a.peak_mib / b.peak_mib for a, b in zip(ours, theirs, strict=True))
     print(f"wall time with rehearsal {whole:.2f} x")
     print(f"wall time {same:.2f} x")

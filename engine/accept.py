@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from engine.compare import Comparison
+from engine.comparison import Comparison
 from engine.plain import from_plain
-from engine.record import Record
 from engine.recipe import Limits
+from engine.record import Record
 from engine.steps import NAMES, STEPS
 from engine.values import StepResult
 
@@ -63,7 +63,11 @@ def judge(record: Record, require: Sequence[str] = ()) -> Verdict:
 
 
 def _step_of(claim: Claim) -> str:
-    heads = {"accept.onnx": "parity", "accept.engine (rehearsed)": "rehearse", "accept.engine (measured)": "verify"}
+    heads = {
+        "accept.onnx": "parity",
+        "accept.engine (rehearsed)": "rehearse",
+        "accept.engine (measured)": "verify",
+    }
     return next((step for head, step in heads.items() if claim.name.startswith(head)), "build")
 
 
@@ -76,12 +80,12 @@ def comparisons(result: StepResult) -> tuple[Comparison, ...]:
 
 def parity_breached(result: StepResult, limits: Limits) -> bool:
     """True when the parity step's figures break ``accept.onnx``."""
-    return any(claim.status == "fail" for claim in judge_limits("accept.onnx", limits, comparisons(result), ""))
+    return any(
+        claim.status == "fail" for claim in judge_limits("accept.onnx", limits, comparisons(result), "")
+    )
 
 
-def judge_limits(
-    name: str, limits: Limits, found: Sequence[Comparison], evidence: str
-) -> list[Claim]:
+def judge_limits(name: str, limits: Limits, found: Sequence[Comparison], evidence: str) -> list[Claim]:
     """One claim a limit, over all outputs and shapes: the worst value decides. Nothing compared is a failure."""
     problems = [item for item in found if item.problem]
     claims = []

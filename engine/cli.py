@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import tempfile
 import traceback
@@ -10,11 +11,25 @@ from pathlib import Path
 import click
 
 from engine import __version__
-from engine.commands import check, doctor, plan, report, run, show
 from engine.errors import Exit, PortwrightError, RecipeError
 
+COMMANDS = ("check", "plan", "run", "report", "show", "doctor")
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class Lazy(click.Group):
+    """Imports a command's module when it is asked for: ``check`` must not pay for ``run``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"engine.commands.{cmd_name}").command
+        return command
+
+
+@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="portwright")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 @click.pass_context
@@ -26,10 +41,6 @@ def cli(context: click.Context, debug: bool) -> None:
     3 a step failed, 4 a fault of Portwright, 130 interrupted.
     """
     context.obj = debug
-
-
-for module in (check, plan, run, report, show, doctor):
-    cli.add_command(module.command)
 
 
 def main() -> None:
@@ -51,7 +62,7 @@ def main() -> None:
         code = error.exit_code
     except BrokenPipeError:
         code = Exit.ACCEPTED
-    except Exception:  # the outermost edge: whatever gets here is a fault of ours
+    except Exception:  # noqa: BLE001 - the outermost edge: whatever gets here is a fault of ours
         code = _bug(debug)
     sys.exit(int(code or 0))
 
@@ -71,7 +82,9 @@ def _bug(debug: bool) -> Exit:
     ) as log:
         log.write(f"portwright {__version__}\n{' '.join(sys.argv)}\n{text}")
     last = text.strip().splitlines()[-1]
-    click.echo(f"portwright: a fault of Portwright, not of your recipe: {last}\nlog: {Path(log.name)}", err=True)
+    click.echo(
+        f"portwright: a fault of Portwright, not of your recipe: {last}\nlog: {Path(log.name)}", err=True
+    )
     return Exit.BUG
 
 

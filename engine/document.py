@@ -122,18 +122,20 @@ def _refuse_extras(text: str, name: str, lines: tuple[str, ...], loader: type) -
                 what, hint = f"nested deeper than {MAX_DEPTH} levels", ""
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
-        if what:
-            mark = Mark(event.start_mark.line, event.start_mark.column, 1)
+        start = event.start_mark
+        if what and start is not None:
+            mark = Mark(start.line, start.column, 1)
             raise RecipeError([_problem(name, lines, mark, what, hint)])
 
 
 def _extra(event: yaml.Event) -> str:
+    anchor, tag = getattr(event, "anchor", None), getattr(event, "tag", None)
     if isinstance(event, yaml.AliasEvent):
-        return f"alias *{event.anchor}: anchors and aliases are not part of the recipe language"
-    if getattr(event, "anchor", None):
-        return f"anchor &{event.anchor}: anchors and aliases are not part of the recipe language"
-    if getattr(event, "tag", None) not in (None, "!"):
-        return f"tag {event.tag}: tags are not part of the recipe language"
+        return f"alias *{anchor}: anchors and aliases are not part of the recipe language"
+    if anchor:
+        return f"anchor &{anchor}: anchors and aliases are not part of the recipe language"
+    if tag not in (None, "!"):
+        return f"tag {tag}: tags are not part of the recipe language"
     return ""
 
 
@@ -163,6 +165,7 @@ class _Builder:
             return dict(self._pairs(node, path))
         if isinstance(node, yaml.SequenceNode):
             return [self.build(item, (*path, index)) for index, item in enumerate(node.value)]
+        assert isinstance(node, yaml.ScalarNode)
         return self._scalar(node)
 
     def _scalar(self, node: yaml.ScalarNode) -> Any:

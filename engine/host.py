@@ -17,14 +17,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine.errors import Failure, RecipeError, StepError
 from engine.digests import digest_file
+from engine.errors import Failure, RecipeError, StepError
 from engine.plain import from_plain, to_plain
 from engine.plan import Plan
 from engine.steps.context import Context, Done
 from engine.values import Artifact, StepResult
 from engine.worker import child
 from engine.worker.trt_worker import Channel
+
 
 def serve(request: Mapping[str, Any], channel: Channel) -> list[str]:
     """Run ``request["steps"]`` in order, stop at the first that fails; return the names of those run."""
@@ -65,8 +66,10 @@ def run_step(name: str, context: Context) -> tuple[StepResult | None, Failure | 
     except RecipeError as error:
         return None, Failure(str(error), "tooling", usage=True)
     except MemoryError:
-        return None, Failure(f"{name} ran out of memory", "tooling", fix="use smaller axes or a larger machine")
-    except Exception as error:  # process edge: anything else is a fault of ours
+        return None, Failure(
+            f"{name} ran out of memory", "tooling", fix="use smaller axes or a larger machine"
+        )
+    except Exception as error:  # noqa: BLE001 - process edge: anything else is a fault of ours
         symptom = f"{type(error).__name__}: {error}"
         return None, Failure(symptom, "tooling", evidence=traceback.format_exc(), bug=True)
     result = StepResult(

@@ -54,7 +54,9 @@ def _inputs(loaded: LoadedRecipe) -> Iterator[Problem]:
         if isinstance(values, dict):
             (kind, pair), where = next(iter(values.items())), ("inputs", name, "values")
             if kind in ("normal", "uniform") and item.dtype not in _FLOATS:
-                yield at((*where, kind), f"'{kind}' values need a float input; {name} is {item.dtype}", key=True)
+                yield at(
+                    (*where, kind), f"'{kind}' values need a float input; {name} is {item.dtype}", key=True
+                )
             if kind != "normal" and pair[0] > pair[1]:
                 yield at((*where, kind), f"{name}: the low end {pair[0]} is above the high end {pair[1]}")
             if kind in ("integers", "lengths") and any(number != int(number) for number in pair):
@@ -62,7 +64,9 @@ def _inputs(loaded: LoadedRecipe) -> Iterator[Problem]:
             if kind == "lengths" and not item.shape:
                 yield at((*where, kind), f"{name}: 'lengths' needs at least one axis", key=True)
         if values == "normal" and item.dtype not in _FLOATS:
-            yield at(("inputs", name, "values"), f"'normal' values need a float input; {name} is {item.dtype}")
+            yield at(
+                ("inputs", name, "values"), f"'normal' values need a float input; {name} is {item.dtype}"
+            )
 
 
 def _outputs(loaded: LoadedRecipe) -> Iterator[Problem]:
@@ -81,7 +85,9 @@ def _model(loaded: LoadedRecipe) -> Iterator[Problem]:
     try:
         tree = ast.parse(path.read_bytes())
     except OSError as error:
-        yield at(where, f"model.python: {file_name} cannot be read: {error.strerror}", f"looked in {loaded.folder}")
+        yield at(
+            where, f"model.python: {file_name} cannot be read: {error.strerror}", f"looked in {loaded.folder}"
+        )
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         spot = f"{file_name}, line {line}" if line else file_name

@@ -79,7 +79,7 @@ def _first_fitting(args: tuple[Any, ...], data: Any) -> Any:
 def _build(cls: type[T], data: Any) -> T:
     if not isinstance(data, Mapping):
         raise TypeError(f"expected a mapping for {cls.__name__}, got {data!r}")
-    hints = _hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]
     unknown = set(data) - set(hints)
     if unknown:
         raise TypeError(f"{cls.__name__} has no field {sorted(unknown)}")

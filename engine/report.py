@@ -11,7 +11,7 @@ from typing import Any
 
 from engine import reproduce
 from engine.accept import Claim, Verdict, comparisons
-from engine.compare import Comparison
+from engine.comparison import Comparison
 from engine.paths import data_dir
 from engine.record import Record
 from engine.steps import STEPS

@@ -73,7 +73,9 @@ def _export(record: Record, prefix: str, step: str) -> Iterator[Section]:
             for name, axis in plan.axes.items() if axis.min < axis.max]  # fmt: skip
     moving = {name for name, axis in plan.axes.items() if axis.min < axis.max}
     shapes = ", ".join(
-        f'"{name}": {{' + ", ".join(f"{i}: {size}" for i, size in enumerate(item.shape) if size in moving) + "}"
+        f'"{name}": {{'
+        + ", ".join(f"{i}: {size}" for i, size in enumerate(item.shape) if size in moving)
+        + "}"
         for name, item in plan.inputs.items()
     )
     call = (
@@ -108,7 +110,9 @@ def _simplify(record: Record, prefix: str, step: str) -> Iterator[Section]:
 
 def _own(record: Record, prefix: str, step: str) -> Iterator[Section]:
     command = f"portwright run {record.plan.recipe_file} --until {step} --out by_hand"
-    yield _section(step, "sh", command, "from the folder where the recipe was run; no public tool does this step")
+    yield _section(
+        step, "sh", command, "from the folder where the recipe was run; no public tool does this step"
+    )
 
 
 def _session_lines(path: str, sample: str) -> list[str]:
@@ -159,5 +163,6 @@ def _build(record: Record, prefix: str, step: str) -> Iterator[Section]:
     if rtx and target:
         tool.append(f"--computeCapabilities={target.removeprefix('sm')[:-1]}.{target[-1]}")
     yield _section(step, "sh", " ".join(part for part in tool if part), "the vendor's command line tool")
-    worker = f"python -m engine.worker.trt_worker < {prefix}engine/request.json"
+    launcher = "python -m engine.worker.fixed_addresses python -m engine.worker.trt_worker"
+    worker = f"{launcher} < {prefix}engine/request.json"
     yield _section(f"{step}, as it was run", "sh", worker, "from the folder where the recipe was run")

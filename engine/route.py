@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine import accept, interpret, meaning, plan, recipe, record, report
+from engine import accept, interpret, record, report
 from engine.accept import Verdict
 from engine.document import KeyPath
 from engine.errors import Exit, Failure, Problem, RecipeError
+from engine.intake import make_plan
 from engine.interpret import Observer
 from engine.plain import to_plain
-from engine.plan import Plan
 from engine.recipe import LoadedRecipe
 from engine.record import Record
 
@@ -31,22 +31,7 @@ class Outcome:
     message: str = ""
 
 
-def check(path: Path) -> LoadedRecipe:
-    """Text to checked recipe. Raises RecipeError with every problem found."""
-    loaded = recipe.load(path)
-    meaning.check(loaded)
-    return loaded
-
-
-def make_plan(path: Path) -> tuple[LoadedRecipe, Plan]:
-    """Text to plan."""
-    loaded = check(path)
-    return loaded, plan.make(loaded)
-
-
-def run(
-    path: Path, out: Path | None, until: str, require: Sequence[str], observer: Observer
-) -> Outcome:
+def run(path: Path, out: Path | None, until: str, require: Sequence[str], observer: Observer) -> Outcome:
     """Run a recipe from text to report.
 
     ``out`` holds everything; without it the files go to ``port/`` beside the recipe and the report

@@ -21,7 +21,12 @@ from engine.paths import data_dir
 _NAMES = {"object": "a mapping", "array": "a list", "string": "text", "integer": "a whole number",
           "number": "a number", "boolean": "true or false", "null": "nothing"}  # fmt: skip
 
-_COUNTED = {"minItems": "Items", "maxItems": "Items", "minProperties": "Properties", "maxProperties": "Properties"}
+_COUNTED = {
+    "minItems": "Items",
+    "maxItems": "Items",
+    "minProperties": "Properties",
+    "maxProperties": "Properties",
+}
 
 
 @functools.cache
@@ -35,7 +40,9 @@ def load(name: str) -> dict[str, Any]:
 def problems(document: Document, name: str) -> list[Problem]:
     """Every violation of schema ``name`` in file order; empty when there is none."""
     validator = jsonschema.Draft202012Validator(load(name))
-    found = [problem for error in validator.iter_errors(document.data) for problem in _explain(document, error)]
+    found = [
+        problem for error in validator.iter_errors(document.data) for problem in _explain(document, error)
+    ]
     return sorted(found, key=_position)
 
 

@@ -22,6 +22,8 @@ from engine.plan import Plan, PlannedModel
 from engine.samples import Array
 from engine.schema import nearest
 
+_HERE = str(Path(__file__).resolve().parent)
+
 
 class Port(torch.nn.Module):
     """The customer's model with positional inputs and exactly the declared outputs, as a tuple.
@@ -56,8 +58,10 @@ def load(planned: PlannedModel) -> torch.nn.Module:
 
 def _import(file: Path) -> Any:
     sys.path.insert(0, str(file.parent))
-    spec = importlib.util.spec_from_file_location(f"_portwright_{file.stem}", file)
-    assert spec is not None and spec.loader is not None
+    name = f"_portwright_{file.stem}" if file.stem in sys.modules else file.stem
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     try:
@@ -69,7 +73,12 @@ def _import(file: Path) -> Any:
 
 def _theirs(symptom: str, error: BaseException, where: str, klass: str = "tooling") -> StepError:
     frames = traceback.extract_tb(error.__traceback__)
-    last = frames[-1] if frames else None
+    own = [
+        frame
+        for frame in frames
+        if "site-packages" not in frame.filename and not frame.filename.startswith(_HERE)
+    ]
+    last = own[-1] if own else frames[-1] if frames else None
     spot = f"{Path(last.filename).name}:{last.lineno}: {last.line}" if last else ""
     lines = str(error).strip().splitlines()
     text = lines[0] if lines else ""

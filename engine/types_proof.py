@@ -33,7 +33,12 @@ class TypesProof:
 
 def prove(asked: Sequence[Mapping[str, Any]], network: Mapping[str, Any]) -> TypesProof:
     """Compare the lowered graph's typed tensors (``types.json``) with the parsed network's layers."""
-    types = {tensor["name"]: tensor["dtype"] for layer in network["layers"] for tensor in layer["outputs"] if tensor}
+    types = {
+        tensor["name"]: tensor["dtype"]
+        for layer in network["layers"]
+        for tensor in layer["outputs"]
+        if tensor
+    }
     checked, unseen, by_type, wrong = 0, 0, dict[str, int](), []
     for node in asked:
         for output in node["outputs"]:

@@ -35,7 +35,9 @@ def cli(tmp_path: Path) -> Callable[..., Cli]:
     def call(*args: str | Path, env: dict[str, str] | None = None, timeout: float = 300) -> Cli:
         command = [sys.executable, "-m", "engine.cli", *map(str, args)]
         path = os.environ | {"PYTHONPATH": str(ROOT)} | (env or {})
-        done = subprocess.run(command, cwd=tmp_path, env=path, capture_output=True, text=True, timeout=timeout)
+        done = subprocess.run(
+            command, cwd=tmp_path, env=path, capture_output=True, text=True, timeout=timeout
+        )
         return Cli(done.returncode, done.stdout, done.stderr)
 
     return call

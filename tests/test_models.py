@@ -47,7 +47,7 @@ GOOD: dict[str, tuple[str, str]] = {
     "nested tuple with None": ("return self.a(x), (self.b(x), None)", "[p, q]"),
     "list": ("return [self.a(x), self.b(x)]", "[p, q]"),
     "dict by key, in the recipe's order": ('return {"p": self.a(x), "q": self.b(x)}', "[q, p]"),
-    "dict, one output chosen": ('return OrderedDict(p=self.a(x), q=self.b(x), n=7)', "[q]"),
+    "dict, one output chosen": ("return OrderedDict(p=self.a(x), q=self.b(x), n=7)", "[q]"),
     "dataclass": ("return Out(self.a(x))", "[logits]"),
     "named tuple": ('return namedtuple("R", "p q")(self.a(x), self.b(x))', "[p, q]"),
 }
@@ -126,7 +126,9 @@ def test_debug_shows_the_traceback(toy: Callable[..., Path], cli: Callable[..., 
 
 
 def test_training_mode_is_switched_off_and_said(toy: Callable[..., Path], cli: Callable[..., Cli]) -> None:
-    folder = toy(model=net("return nn.functional.dropout(self.a(x), training=self.training)").replace(".eval()", ""))
+    folder = toy(
+        model=net("return nn.functional.dropout(self.a(x), training=self.training)").replace(".eval()", "")
+    )
     done = cli("run", folder, "--until", "parity")
     assert done.code == 0, done.text
     source = record_of(folder)["results"][0]
@@ -146,7 +148,9 @@ def test_weights_of_another_digest(toy: Callable[..., Path], cli: Callable[..., 
     assert "recipe.yaml:3:" in done.text
 
 
-def test_model_that_prints_does_not_break_the_protocol(toy: Callable[..., Path], cli: Callable[..., Cli]) -> None:
+def test_model_that_prints_does_not_break_the_protocol(
+    toy: Callable[..., Path], cli: Callable[..., Cli]
+) -> None:
     folder = toy(model=net('print("{\\"kind\\": \\"result\\"}", flush=True)\nreturn self.a(x)'))
     done = cli("run", folder, "--until", "source", "--json")
     assert done.code == 0, done.text

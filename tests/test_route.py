@@ -8,7 +8,7 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from engine import interpret, route
+from engine import intake, interpret, route
+from engine.digests import digest_file
 from engine.errors import Exit
 from tests.conftest import ROOT, Cli, record_of
 
@@ -66,8 +67,6 @@ def test_parity_is_at_four_shapes_none_of_them_the_export_shape(digits: Path) ->
 
 
 def test_engine_is_there_and_its_digest_is_right(digits: Path) -> None:
-    from engine.digests import digest_file
-
     record = json.loads((digits / "record.json").read_text())
     for result in record["results"]:
         for artifact in result["artifacts"].values():
@@ -76,7 +75,9 @@ def test_engine_is_there_and_its_digest_is_right(digits: Path) -> None:
             assert digest_file(path) == artifact["digest"], artifact["path"]
 
 
-def test_report_is_a_pure_function_of_the_record(digits: Path, cli: Callable[..., Cli], tmp_path: Path) -> None:
+def test_report_is_a_pure_function_of_the_record(
+    digits: Path, cli: Callable[..., Cli], tmp_path: Path
+) -> None:
     done = cli("report", digits, "-o", tmp_path / "again.md")
     assert done.code == 0, done.text
     again = (tmp_path / "again.md").read_text()
@@ -84,7 +85,9 @@ def test_report_is_a_pure_function_of_the_record(digits: Path, cli: Callable[...
     assert again.replace(prefix, "") == (digits / "PORT_REPORT.md").read_text()
 
 
-def test_require_turns_not_run_into_not_accepted(digits: Path, cli: Callable[..., Cli], tmp_path: Path) -> None:
+def test_require_turns_not_run_into_not_accepted(
+    digits: Path, cli: Callable[..., Cli], tmp_path: Path
+) -> None:
     done = cli("report", digits, "-o", tmp_path / "again.md", "--require", "verify")
     assert done.code == 1
     assert "require.verify" in (tmp_path / "again.md").read_text()
@@ -114,11 +117,12 @@ def test_worker_command_of_the_report_builds_the_same_engine(digits: Path) -> No
     request = json.loads((digits / "engine" / "request.json").read_text())
     request["engine"] = str(digits / "again.engine")
     done = subprocess.run(
-        [sys.executable, "-m", "engine.worker.trt_worker"], input=json.dumps(request), cwd=ROOT,
+        [sys.executable, "-m", "engine.worker.fixed_addresses", sys.executable, "-m", "engine.worker.trt_worker"],
+        input=json.dumps(request), cwd=ROOT,
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert '"ok": true' in done.stdout
-    assert Path(request["engine"]).stat().st_size == build["artifacts"]["engine"]["bytes"]
+    assert digest_file(Path(request["engine"])) == build["artifacts"]["engine"]["digest"]
 
 
 def tenth(text: str) -> str:
@@ -152,7 +156,9 @@ def edit(path: Path, change: Callable[[onnx.ModelProto], None]) -> None:
 def scale_weight(out: Path) -> None:
     def change(model: onnx.ModelProto) -> None:
         weight = next(item for item in model.graph.initializer if item.name == "last.weight")
-        weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * np.float32(1.01), weight.name))
+        weight.CopyFrom(
+            numpy_helper.from_array(numpy_helper.to_array(weight) * np.float32(1.01), weight.name)
+        )
 
     edit(out / "onnx" / "export.onnx", change)
 
@@ -298,7 +304,8 @@ sys.path.insert(0, {root!r})
 request = json.load(sys.stdin)
 out = os.fdopen(os.dup(1), "w")
 if request["op"] == "probe":
-    print(json.dumps({{"kind": "result", "value": {{"ok": True, "version": "1.7.1.116", "errors": []}}}}), file=out, flush=True)
+    value = {{"ok": True, "version": "1.7.1.116", "errors": []}}
+    print(json.dumps({{"kind": "result", "value": value}}), file=out, flush=True)
     sys.exit(0)
 print("TensorRT: fusing node_42", file=sys.stderr, flush=True)
 {deed}
@@ -314,7 +321,9 @@ DEEDS = {
 
 
 @pytest.mark.parametrize("deed", DEEDS)
-def test_worker_that_dies(deed: str, toy: Callable[..., Path], cli: Callable[..., Cli], tmp_path: Path) -> None:
+def test_worker_that_dies(
+    deed: str, toy: Callable[..., Path], cli: Callable[..., Cli], tmp_path: Path
+) -> None:
     code, words = DEEDS[deed]
     fake = tmp_path / "python"
     fake.write_text(FAKE.format(python=sys.executable, root=str(ROOT), deed=code))
@@ -333,13 +342,11 @@ def test_worker_that_dies(deed: str, toy: Callable[..., Path], cli: Callable[...
     assert record_of(folder)["failed_step"] == "build"
 
 
-def test_no_toolchain_is_no_acceptance(
-    toy: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_toolchain_is_no_acceptance(toy: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     from engine import toolchain
     from engine.errors import RecipeError
 
-    loaded, planned = route.make_plan(toy())
+    loaded, planned = intake.make_plan(toy())
     folder = loaded.folder / "port"
     real = toolchain.resolve
 
@@ -378,13 +385,13 @@ def test_interrupt_keeps_the_record(toy: Callable[..., Path], tmp_path: Path) ->
 
 
 @pytest.fixture(scope="module")
-def minilm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def minilm(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """MiniLM-L6 with its real weights, to the end."""
     out = tmp_path_factory.mktemp("minilm")
     outcome = route.run(ROOT / "recipes" / "minilm-l6", out, "score", (), silent)
     assert outcome.exit_code == Exit.ACCEPTED, outcome.message
     record: dict[str, Any] = json.loads((out / "record.json").read_text())
-    yield {item["step"]: item for item in record["results"]} | {"record": record, "report": outcome.report}
+    return {item["step"]: item for item in record["results"]} | {"record": record, "report": outcome.report}
 
 
 def test_minilm_types_are_proven_in_the_parsed_network(minilm: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Proofs: they must be able to fail, and for the right reason."""
 
-# ruff: noqa: E501 (ONNX text reads best on one line)
+
 
 from __future__ import annotations
 

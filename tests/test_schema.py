@@ -83,7 +83,9 @@ def same(cls: Any, node: dict[str, Any], path: str) -> None:
     assert set(hints) == set(node["properties"]), path
     for field in dataclasses.fields(cls):
         needed = field.default is dataclasses.MISSING
-        assert needed == (field.name in node.get("required", [])), f"{path}.{field.name}: required in one only"
+        assert needed == (field.name in node.get("required", [])), (
+            f"{path}.{field.name}: required in one only"
+        )
         child, nesting = inner(hints[field.name])
         if child is not None:
             below = resolve(node["properties"][field.name])

@@ -17,7 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__", "errors", "values", "plain", "paths", "digests"),
     ("document", "process_memory", "worker"),
     ("schema", "process", "fused_plan"),
-    ("recipe", "toolchain"),
+    ("recipe", "toolchain", "comparison"),
     ("plan",),
     ("meaning", "samples", "compare"),
     ("runtime", "torch_model", "graph"),
@@ -28,11 +28,20 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("accept",),
     ("interpret", "reproduce"),
     ("report",),
-    ("route",),
+    ("intake", "route"),
     ("commands",),
     ("cli",),
 )
-HEAVY = {"torch", "onnx", "onnx_ir", "onnxruntime", "onnxsim", "onnx_graphsurgeon", "tensorrt", "tensorrt_rtx"}
+HEAVY = {
+    "torch",
+    "onnx",
+    "onnx_ir",
+    "onnxruntime",
+    "onnxsim",
+    "onnx_graphsurgeon",
+    "tensorrt",
+    "tensorrt_rtx",
+}
 MODULES = sorted(ENGINE.rglob("*.py"))
 
 

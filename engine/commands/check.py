@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from engine import route
+from engine import intake
 from engine.errors import Exit, Problem, RecipeError
 
 
@@ -17,7 +17,7 @@ def command(recipes: tuple[Path, ...]) -> Exit:
     found: list[Problem] = []
     for path in recipes:
         try:
-            loaded = route.check(path)
+            loaded = intake.check(path)
             click.echo(f"{loaded.document.file}: ok")
         except RecipeError as error:
             found += error.problems

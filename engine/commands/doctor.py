@@ -6,17 +6,14 @@ import json
 import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import Literal
 
 import click
 
 from engine import toolchain
-from engine.errors import Exit, RecipeError
-from engine.process import Limits
+from engine.errors import Exit, RecipeError, StepError
 
 State = Literal["ok", "missing", "absent"]
 _NEEDED = {
@@ -60,7 +57,9 @@ def examine() -> list[Finding]:
     """Every finding, without importing torch, onnx or tensorrt into this process."""
     python = ".".join(map(str, sys.version_info[:3]))
     old = sys.version_info < (3, 11)
-    findings = [Finding("python", "missing" if old else "ok", python, "use Python 3.11 or newer" if old else "")]
+    findings = [
+        Finding("python", "missing" if old else "ok", python, "use Python 3.11 or newer" if old else "")
+    ]
     findings += [_package(name, mend) for name, mend in _NEEDED.items()]
     findings += [_runtime(), *_toolchains(), _gpu(), _compiler_tool()]
     return findings
@@ -84,7 +83,9 @@ def _runtime() -> Finding:
         return Finding("onnxruntime", "missing", "not installed", "pip install 'portwright[cpu]'")
     if len(found) > 1:
         detail = "onnxruntime and onnxruntime-gpu are both installed and overwrite each other"
-        return Finding("onnxruntime", "missing", detail, "pip uninstall onnxruntime onnxruntime-gpu, then one of them")
+        return Finding(
+            "onnxruntime", "missing", detail, "pip uninstall onnxruntime onnxruntime-gpu, then one of them"
+        )
     name, version = next(iter(found.items()))
     return Finding(name, "ok", version)
 
@@ -100,15 +101,18 @@ def _toolchains() -> list[Finding]:
 
 
 def _probe(name: str) -> Finding:
+    """Ask the toolchain in its worker process; being installed is not enough."""
+    mend = f"pip install --force-reinstall {name}"
     try:
-        tool = toolchain.resolve(name)
+        facts = toolchain.probe(toolchain.resolve(name))
     except RecipeError as error:
-        return Finding(name, "missing", str(error.problems[0].what), error.problems[0].hint)
-    with tempfile.TemporaryDirectory() as folder:
-        outcome = toolchain.build(tool, {"op": "probe"}, log=Path(folder) / "probe.log", limits=Limits(120))
-    if outcome.kind != "ok":
-        return Finding(name, "missing", f"does not work: {outcome.describe()}", f"pip install --force-reinstall {name}")
-    return Finding(name, "ok", f"{outcome.result['version']}, loads and answers in a worker process")
+        return Finding(name, "missing", error.problems[0].what, error.problems[0].hint)
+    except StepError as error:
+        return Finding(name, "missing", error.failure.symptom, mend)
+    if not facts["ok"]:
+        return Finding(name, "missing", facts["errors"][0]["text"], mend)
+    targets = f"; builds without a GPU for {', '.join(facts['targets'])}" if facts["targets"] else ""
+    return Finding(name, "ok", f"{facts['version']}, answers in a worker process{targets}")
 
 
 def _gpu() -> Finding:
@@ -122,6 +126,11 @@ def _compiler_tool() -> Finding:
     if tool is None:
         return Finding("nvidia driver", "absent", "nvidia-smi is not on the path")
     done = subprocess.run(
-        [tool, "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True, check=False
+        [tool, "--query-gpu=name,driver_version", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    return Finding("nvidia driver", "ok" if done.returncode == 0 else "absent", done.stdout.strip() or "does not answer")
+    return Finding(
+        "nvidia driver", "ok" if done.returncode == 0 else "absent", done.stdout.strip() or "does not answer"
+    )

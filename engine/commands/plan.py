@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from engine import report, route
+from engine import intake, report
 from engine.errors import Exit
 from engine.plain import to_plain
 from engine.steps import STEPS
@@ -18,7 +18,7 @@ from engine.steps import STEPS
 @click.option("--json", "as_json", is_flag=True, help="Print the whole plan as JSON.")
 def command(recipe: Path, as_json: bool) -> Exit:
     """Print the steps, shapes and choices that RECIPE resolves to. Runs nothing."""
-    _, plan = route.make_plan(recipe)
+    _, plan = intake.make_plan(recipe)
     if as_json:
         click.echo(json.dumps(to_plain(plan) | {"digest": plan.digest}, indent=1))
         return Exit.ACCEPTED

@@ -13,7 +13,9 @@ from engine.errors import Exit
 
 @click.command("report")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="Where to write the report.")
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="Where to write the report."
+)
 @click.option("--require", default="", help="Steps that must have run, by comma; otherwise exit 1.")
 def command(run: Path, output: Path | None, require: str) -> Exit:
     """Render the report of RUN (a recipe folder, an output folder or a record.json) again. Runs nothing."""

@@ -18,10 +18,14 @@ from engine.steps import NAMES
 
 @click.command("run")
 @click.argument("recipe", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for everything that is written.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for everything that is written."
+)
 @click.option("--until", type=click.Choice(NAMES), default=NAMES[-1], help="Stop after this step.")
 @click.option("--require", default="", help="Steps that must have run, by comma; otherwise exit 1.")
-@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON, and events as JSON lines on stderr.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the outcome as JSON, and events as JSON lines on stderr."
+)
 @click.option("--quiet", "-q", is_flag=True, help="Print only the verdict.")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 def command(
@@ -41,7 +45,9 @@ def required_steps(text: str) -> Sequence[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in NAMES:
-            raise click.BadParameter(f"no step '{name}'; steps are {', '.join(NAMES)}", param_hint="--require")
+            raise click.BadParameter(
+                f"no step '{name}'; steps are {', '.join(NAMES)}", param_hint="--require"
+            )
     return names
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import yaml
 
-from engine import route
+from engine import intake
 from engine.errors import Exit
 from engine.plain import to_plain
 
@@ -17,7 +17,7 @@ from engine.plain import to_plain
 @click.argument("recipe", type=click.Path(path_type=Path))
 def command(recipe: Path) -> Exit:
     """Print RECIPE as resolved, with every default filled in. Runs nothing."""
-    _, plan = route.make_plan(recipe)
+    _, plan = intake.make_plan(recipe)
     click.echo(yaml.safe_dump(_without_none(to_plain(plan)), sort_keys=False, width=110), nl=False)
     return Exit.ACCEPTED
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -47,15 +47,30 @@ def prove_application(
         one, two = (Evaluator(model, match.rule.proof.reference) for model in (before, after))
     except CannotRunError as error:
         return Proof(False, f"cannot be run on this machine: {error}")
-    sizes = {symbol: (axes or {}).get(symbol, DEFAULT_SIZES) for symbol in _symbols(match, names)}
+    sizes = {symbol: DEFAULT_SIZES for symbol in _symbols(match, names)} | dict(axes or {})
     for number, case in enumerate(_cases(sizes)):
-        for shapes in itertools.islice(_shapes(match, names, case), _TRIES):
-            if sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes.values()) > MAX_ELEMENTS:
-                tally.skipped.append(", ".join(f"{name} {list(shape)}" for name, shape in shapes.items()))
-                break
-            if _trials(tally, match, (one, two), shapes, known or {}, number):
-                break
+        candidates = itertools.islice(_shapes(match, names, case), _TRIES)
+        _try_case(tally, match, (one, two), candidates, known or {}, number)
     return tally.proof()
+
+
+def _try_case(
+    tally: Tally,
+    match: Match,
+    pair: tuple[Evaluator, Evaluator],
+    candidates: Iterable[Mapping[str, tuple[int, ...]]],
+    known: Mapping[ir.Value, Interval],
+    number: int,
+) -> None:
+    """Run the first shapes that fit and on which the matched part runs; note it when all are too large."""
+    large = ""
+    for shapes in candidates:
+        if sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes.values()) > MAX_ELEMENTS:
+            large = large or ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+        elif _trials(tally, match, pair, shapes, known, number):
+            return
+    if large:
+        tally.skipped.append(large)
 
 
 def application_prover(axes: Mapping[str, tuple[int, ...]] | None = None) -> Prover:

@@ -35,7 +35,11 @@ def run(context: Context) -> Done:
     figures = {name: _figures(series) for name, series in times.items()}
     return Done(
         facts={"device": "cpu", "shape": shape, "sizes": dict(plan.shapes[shape]), "type": "fp32"},
-        measurements={"milliseconds": figures, "rounds": plan.bench.rounds, "threads": torch.get_num_threads()},
+        measurements={
+            "milliseconds": figures,
+            "rounds": plan.bench.rounds,
+            "threads": torch.get_num_threads(),
+        },
     )
 
 

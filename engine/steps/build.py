@@ -32,7 +32,9 @@ def run(context: Context) -> Done:
     verbose = context.out / "logs" / "build-verbose.log"
     request = _request(context, engine, verbose)
     request_file = folder / "request.json"
-    request_file.write_text(json.dumps(request | {"op": "build", "module": tool.module}) + "\n", encoding="utf-8")
+    request_file.write_text(
+        json.dumps(request | {"op": "build", "module": tool.module}) + "\n", encoding="utf-8"
+    )
     outcome = toolchain.build(
         tool,
         request,
@@ -126,7 +128,7 @@ def _answer(outcome: Outcome, verbose: Path, plan: Plan) -> dict[str, Any]:
             f"the TensorRT worker {outcome.describe()}",
             klass="tooling",
             cause="TensorRT crashed, hung or ran out of its limits on this graph",
-            fix="the last log lines name where it stood; raise build.time_limit_s or memory_limit_mib if it was a limit",
+            fix="the last log lines say where it stood; if it hit a limit, raise it under build",
             where="build",
             evidence=words,
         )
@@ -139,7 +141,9 @@ def _answer(outcome: Outcome, verbose: Path, plan: Plan) -> dict[str, Any]:
             f"TensorRT refused at {result['stage']}{node}: {first['text'].strip()}{more}",
             klass="op" if first.get("op") else "tooling",
             cause=str(first.get("code", "")),
-            fix="rewrite the op (rewrites), or keep the node's type (precision.overrides)" if first.get("op") else "",
+            fix="rewrite the op (rewrites), or keep the node's type (precision.overrides)"
+            if first.get("op")
+            else "",
             where="build",
             evidence="\n".join(json.dumps(error) for error in result["errors"][:5]),
         )
@@ -169,7 +173,11 @@ def _proven(asked: Any, result: Mapping[str, Any]) -> types_proof.TypesProof:
 
 def loads_where(module: str, version: str, target: str | None) -> str:
     """Where an engine can be loaded; sources in FACTS of the vendor's compatibility pages."""
-    gpu = f"compute capability {target[2:-1]}.{target[-1]}" if target else "the GPU model of the building machine"
+    gpu = (
+        f"compute capability {target[2:-1]}.{target[-1]}"
+        if target
+        else "the GPU model of the building machine"
+    )
     product = "TensorRT-RTX" if module == "tensorrt_rtx" else "TensorRT"
     return f"{product} {version} only, {gpu}"
 

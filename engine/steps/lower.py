@@ -52,7 +52,9 @@ def _facts(model: ir.Model, report: LoweringReport, untried: str) -> dict[str, A
             modules.setdefault(node.metadata_props.get(MODULE, ""), Counter())[kind] += 1
     counts = Counter(report.node_types.values())
     if not counts:
-        raise StepError("the graph has no float node: there is nothing to lower", klass="numeric", where="precision")
+        raise StepError(
+            "the graph has no float node: there is nothing to lower", klass="numeric", where="precision"
+        )
     return {
         "base": report.base,
         "io": report.io,
@@ -80,7 +82,7 @@ def typed_nodes(model: ir.Model, report: LoweringReport) -> list[dict[str, Any]]
         outputs = [
             {"name": value.name, "type": PRECISIONS[value.dtype]}
             for value in node.outputs
-            if value.name and value.dtype in PRECISIONS
+            if value.name and value.dtype is not None and value.dtype in PRECISIONS
         ]
         if kind is not None and outputs:
             found.append({"node": node.name, "op": node.op_type, "type": kind, "outputs": outputs,

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine import samples
-from engine.compare import Comparison, compare
+from engine.compare import compare
+from engine.comparison import Comparison
 from engine.errors import StepError
 from engine.plain import to_plain
 from engine.steps.context import Context, Done
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 
 def run(context: Context) -> Done:
@@ -27,13 +32,13 @@ def run(context: Context) -> Done:
     )
 
 
-def compare_at(opened: object, sample: Path, shape: str) -> tuple[Comparison, ...]:
+def compare_at(opened: onnxruntime.InferenceSession, sample: Path, shape: str) -> tuple[Comparison, ...]:
     """Run one shape; a run that fails is a problem of every output, not a lost comparison."""
     from engine import runtime
 
     expected = samples.read(sample, "fp32")
     try:
-        got = runtime.run(opened, samples.read(sample, "input"))  # type: ignore[arg-type]
+        got = runtime.run(opened, samples.read(sample, "input"))
     except StepError as error:
         return tuple(Comparison(name, shape, error.failure.symptom) for name in expected)
     return compare(expected, got, shape)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from engine import samples
-from engine.compare import Comparison, compare
+from engine.compare import compare
+from engine.comparison import Comparison
 from engine.errors import StepError
 from engine.plain import to_plain
 from engine.steps.context import Context, Done

@@ -58,7 +58,9 @@ def _apply(model: Any, rewrite: PlannedRewrite, index: int, plan: Plan) -> Appli
     try:
         rule = load_rule(Path(rewrite.path))
     except RecipeError as error:
-        raise StepError(f"rule {rewrite.rule} is not usable:\n{error}", where=f"{where}.rule", usage=True) from error
+        raise StepError(
+            f"rule {rewrite.rule} is not usable:\n{error}", where=f"{where}.rule", usage=True
+        ) from error
     axes = {name: tuple(dict.fromkeys((axis.min, axis.opt, axis.max))) for name, axis in plan.axes.items()}
     return apply_rule(model, rule, matches=rewrite.matches, prover=application_prover(axes), where=where)
 
@@ -96,7 +98,13 @@ def _issues(done: Applications, rewrite: PlannedRewrite) -> list[Issue]:
         )
     ]  # fmt: skip
     issues += [
-        Issue("rewrite", rule.klass, f"rule {done.rule} refused at {item.node}", cause=item.why, disposition="open")
+        Issue(
+            "rewrite",
+            rule.klass,
+            f"rule {done.rule} refused at {item.node}",
+            cause=item.why,
+            disposition="open",
+        )
         for item in done.refused
     ]
     return issues

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from engine import samples
-from engine.errors import StepError
 from engine.digests import digest_file
+from engine.errors import StepError
 from engine.plan import Plan
 from engine.steps.context import Context, Done
 from engine.values import Issue

@@ -1,0 +1,122 @@
+"""The verdict: nothing passes that was not compared, is not finite, or was not run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine import accept, intake
+from engine.comparison import Comparison
+from engine.errors import Failure
+from engine.plain import to_plain
+from engine.recipe import Limits
+from engine.record import Record
+from engine.values import StepResult
+
+GOOD = Comparison("y", "min", "", 4, 1e-6, 1e-7, 1e-6, 0.9999999, 1.0)
+FULL = Path(__file__).parent / "recipes" / "accept" / "full.yaml"
+
+
+def statuses(limits: Limits, *found: Comparison) -> list[str]:
+    return [claim.status for claim in accept.judge_limits("accept.onnx", limits, found, "compared")]
+
+
+def test_within_and_beyond() -> None:
+    assert statuses(Limits(max_abs=1e-5), GOOD) == ["pass"]
+    assert statuses(Limits(max_abs=1e-7), GOOD) == ["fail"]
+    assert statuses(Limits(max_abs=1e-6), GOOD) == ["pass"]
+
+
+def test_smallest_value_counts_for_cosine_and_argmax() -> None:
+    worse = replace(GOOD, cosine=0.5, argmax=0.5)
+    assert statuses(Limits(cosine=0.9, argmax=0.9), GOOD) == ["pass", "pass"]
+    assert statuses(Limits(cosine=0.9, argmax=0.9), GOOD, worse) == ["fail", "fail"]
+
+
+def test_nothing_compared_is_a_failure() -> None:
+    assert statuses(Limits(max_abs=1.0)) == ["fail"]
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf])
+def test_a_figure_that_is_none(value: float | None) -> None:
+    assert statuses(Limits(max_abs=1e30), GOOD, replace(GOOD, max_abs=value)) == ["fail"]
+
+
+def test_a_problem_fails_every_limit() -> None:
+    bad = Comparison("z", "max", "missing")
+    assert statuses(Limits(max_abs=1e30, cosine=0.1), GOOD, bad) == ["fail", "fail"]
+
+
+def record(*results: StepResult, until: str = "score") -> Record:
+    _, plan = intake.make_plan(FULL)
+    return Record(plan, results, until)
+
+
+def compared(step: str, *items: Comparison) -> StepResult:
+    return StepResult(step, "ok", measurements={"comparisons": to_plain(items)})
+
+
+BUILT = StepResult(
+    "build", "ok", facts={"fusion": {"attention": 6, "layers": 80}, "engine_bytes": 2**20, "types_checked": 1}
+)
+
+
+def test_accepted_lists_what_is_not_run() -> None:
+    done = record(
+        compared("parity", GOOD), compared("rehearse", GOOD), BUILT, StepResult("verify", "not-run", "no GPU")
+    )
+    verdict = accept.judge(done)
+    assert verdict.accepted
+    assert "1 claims not run" in verdict.headline
+    (claim,) = [claim for claim in verdict.claims if claim.status == "not run"]
+    assert claim.why == "no GPU"
+
+
+def test_required_steps() -> None:
+    done = record(
+        compared("parity", GOOD), compared("rehearse", GOOD), BUILT, StepResult("verify", "not-run", "no GPU")
+    )
+    assert not accept.judge(done, ["verify"]).accepted
+    assert accept.judge(done, ["build"]).accepted
+
+
+def test_failed_step_is_never_accepted() -> None:
+    done = replace(record(compared("parity", GOOD)), failed_step="lower", failure=Failure("broke"))
+    assert not accept.judge(done).accepted
+
+
+def test_a_record_without_parity_is_not_accepted() -> None:
+    assert not accept.judge(record(BUILT)).accepted
+
+
+def test_interrupted_is_not_accepted() -> None:
+    assert not accept.judge(replace(record(), interrupted=True)).accepted
+
+
+def test_stopped_early_says_so() -> None:
+    verdict = accept.judge(record(compared("parity", GOOD), until="parity"))
+    assert verdict.accepted
+    assert "stopped after parity" in verdict.headline
+
+
+@pytest.mark.parametrize(
+    ("fusion", "passes"),
+    [
+        ({"attention": 1, "layers": 90}, True),
+        ({"attention": 0, "layers": 90}, False),
+        ({"attention": 1, "layers": 91}, False),
+        ({}, False),
+    ],
+)
+def test_fusion_bounds(fusion: dict[str, int], passes: bool) -> None:
+    built = replace(BUILT, facts=BUILT.facts | {"fusion": fusion})
+    done = record(compared("parity", GOOD), compared("rehearse", GOOD), built)
+    assert accept.judge(done).accepted is passes
+
+
+def test_engine_size() -> None:
+    big = replace(BUILT, facts=BUILT.facts | {"engine_bytes": 13 * 2**20})
+    assert not accept.judge(record(compared("parity", GOOD), compared("rehearse", GOOD), big)).accepted

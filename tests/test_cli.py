@@ -1,0 +1,123 @@
+"""The command line: messages, exit codes, and what a machine reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Cli
+
+
+def test_every_shipped_recipe_checks(cli: Callable[..., Cli]) -> None:
+    recipes = sorted(path.parent for path in (ROOT / "recipes").glob("*/recipe.yaml"))
+    assert len(recipes) >= 2
+    done = cli("check", *recipes)
+    assert done.code == 0, done.text
+    assert done.out.count(": ok") == len(recipes)
+
+
+def test_check_reports_all_files(cli: Callable[..., Cli], toy: Callable[..., Path]) -> None:
+    folder = toy(("base: fp16", "base: fp15"))
+    done = cli("check", folder, "nowhere", folder)
+    assert done.code == 2
+    assert "nowhere: no such recipe" in done.err
+    assert done.err.count("'fp15' is not one of") == 2
+    assert done.err.strip().endswith("3 problems")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["fly"],
+        ["run"],
+        ["run", "x", "--until", "moon"],
+        ["run", "x", "--require", "moon"],
+        ["check"],
+        ["--what"],
+    ],
+)
+def test_usage_errors(args: list[str], cli: Callable[..., Cli]) -> None:
+    done = cli(*args)
+    assert done.code == 2
+    assert "Traceback" not in done.text
+
+
+def test_unreadable_recipe(cli: Callable[..., Cli], tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").mkdir()
+    done = cli("check", tmp_path / "recipe.yaml" / "recipe.yaml")
+    assert done.code == 2
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(bytes(range(256)))
+    done = cli("check", binary)
+    assert done.code == 2
+    assert "Traceback" not in done.text
+
+
+def test_plan_as_json(cli: Callable[..., Cli], toy: Callable[..., Path]) -> None:
+    done = cli("plan", toy(), "--json")
+    assert done.code == 0
+    plan = json.loads(done.out)
+    assert plan["opset"] == 18
+    assert len(plan["digest"]) == 64
+
+
+def test_show_prints_yaml_with_the_defaults(cli: Callable[..., Cli], toy: Callable[..., Path]) -> None:
+    import yaml
+
+    done = cli("show", toy())
+    assert done.code == 0
+    assert yaml.safe_load(done.out)["exporter"] == "dynamo"
+
+
+def test_plan_is_readable(cli: Callable[..., Cli], toy: Callable[..., Path]) -> None:
+    done = cli("plan", toy())
+    assert "odd" in done.out
+    assert "rehearse" in done.out
+
+
+def test_doctor(cli: Callable[..., Cli]) -> None:
+    done = cli("doctor", "--json")
+    findings = {item["what"]: item for item in json.loads(done.out)}
+    assert findings["tensorrt-rtx"]["state"] == "ok"
+    assert "sm89" in findings["tensorrt-rtx"]["detail"]
+    assert all(item["mend"] for item in findings.values() if item["state"] == "missing")
+    assert done.code == 0
+
+
+def test_report_of_nothing(cli: Callable[..., Cli], tmp_path: Path) -> None:
+    done = cli("report", tmp_path)
+    assert done.code == 2
+    assert "run the recipe first" in done.err
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 99}', '{"format": 1}'])
+def test_report_of_a_broken_record(text: str, cli: Callable[..., Cli], tmp_path: Path) -> None:
+    (tmp_path / "record.json").write_text(text)
+    done = cli("report", tmp_path)
+    assert done.code == 2, done.text
+    assert "Traceback" not in done.text
+
+
+def test_a_fault_of_ours_writes_a_log(
+    cli: Callable[..., Cli], toy: Callable[..., Path], tmp_path: Path
+) -> None:
+    # A schema that is no schema cannot be the user's fault.
+    code = "import engine.schema as s; s.load = lambda name: 1/0"
+    (tmp_path / "sitecustomize.py").write_text(code)
+    done = cli("check", toy(), env={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
+    assert done.code == 4, done.text
+    assert "ZeroDivisionError" in done.err
+    log = Path(done.err.rsplit("log: ", 1)[1].strip())
+    assert "Traceback" in log.read_text()
+    log.unlink()
+
+
+def test_json_run(cli: Callable[..., Cli], toy: Callable[..., Path]) -> None:
+    done = cli("run", toy(), "--until", "check", "--json")
+    assert done.code == 0, done.text
+    assert json.loads(done.out)["verdict"]["accepted"] is True
+    events = [json.loads(line) for line in done.err.splitlines()]
+    assert {"step-start", "progress", "step"} <= {event["kind"] for event in events}
