@@ -45,6 +45,7 @@ class Verdict:
 def judge(record: Record, require: Sequence[str] = ()) -> Verdict:
     """Judge a run. Steps named in ``require`` count as failed when they were not run."""
     claims = [*_parity(record), *_engine(record), *_build(record), *_required(record, require)]
+    claims += _missing(record)
     wanted = {step.name for step in STEPS[: NAMES.index(record.until) + 1]}
     claims = [claim for claim in claims if _step_of(claim) in wanted or claim.name.startswith("require.")]
     failed = [claim for claim in claims if claim.status == "fail"]
@@ -191,6 +192,23 @@ def _bound(name: str, bound: str, value: float | None, why: str) -> Claim:
     limit = float(match[2])
     good = {">=": value >= limit, "<=": value <= limit, "==": value == limit}[match[1]]
     return Claim(name, "pass" if good else "fail", bound, float(value), "", "built")
+
+
+def _missing(record: Record) -> list[Claim]:
+    """Steps that no verdict can do without; a step that was stopped before by a failure is not blamed."""
+    stopped = (
+        record.failure is not None
+        or record.interrupted
+        or any(claim.status == "fail" for claim in _parity(record))
+    )
+    if stopped:
+        return []
+    wanted = [step.name for step in STEPS[: NAMES.index(record.until) + 1] if step.name not in _OPTIONAL]
+    return [
+        Claim(f"require.{name}", "fail", "run", why=_not_run(record, name))
+        for name in wanted
+        if record.result(name) is None
+    ]
 
 
 def _required(record: Record, require: Sequence[str]) -> list[Claim]:

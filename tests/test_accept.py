@@ -52,7 +52,10 @@ def test_a_problem_fails_every_limit() -> None:
 
 def record(*results: StepResult, until: str = "score") -> Record:
     _, plan = intake.make_plan(FULL)
-    return Record(plan, results, until)
+    return Record(plan, (*BEFORE, *results), until)
+
+
+BEFORE = tuple(StepResult(name, "ok") for name in ("source", "export", "check", "lower"))
 
 
 def compared(step: str, *items: Comparison) -> StepResult:
@@ -90,6 +93,14 @@ def test_failed_step_is_never_accepted() -> None:
 
 def test_a_record_without_parity_is_not_accepted() -> None:
     assert not accept.judge(record(BUILT)).accepted
+
+
+@pytest.mark.parametrize("name", ["source", "export", "check", "lower"])
+def test_a_step_that_is_missing_without_a_reason(name: str) -> None:
+    done = record(compared("parity", GOOD), compared("rehearse", GOOD), BUILT)
+    done = replace(done, results=tuple(item for item in done.results if item.step != name))
+    verdict = accept.judge(done)
+    assert verdict.headline == f"NOT ACCEPTED: require.{name}"
 
 
 def test_interrupted_is_not_accepted() -> None:

@@ -192,7 +192,7 @@ g (float[n, 4] x) => (float[n, 4] y)
     ],
 )
 def test_an_epsilon_keeps_the_division_that_it_protects(tmp_path: Path, end: str, last: set[str]) -> None:
-    model, report = lowered(tmp_path, RMS.format(eps="1e-12", end=end))
+    _, report = lowered(tmp_path, RMS.format(eps="1e-12", end=end))
     assert kept(report) == {"eps", "root"} | last
     assert report.kept_wide[0].reason == "constant eps = 1e-12 becomes zero in FP16"
     assert report.node_types["out"] == "fp16"

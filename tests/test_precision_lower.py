@@ -229,6 +229,16 @@ def test_bf16_convolution_needs_opset_22(tmp_path: Path) -> None:
     assert report.kept_wide == ()
 
 
+def test_what_tensorrt_does_not_build_is_kept_wide_unless_named(tmp_path: Path) -> None:
+    body = "g (float[2] x) => (float[2] y) { [m] y = Mish (x) }"
+    _, report = lowered(tmp_path, body, base="bf16", opset=22)
+    assert report.kept_wide[0].reason == "TensorRT-RTX 1.7.1 does not build Mish in BFLOAT16"
+    _, report = lowered(tmp_path, body, base="fp16", opset=22)
+    assert report.kept_wide == ()
+    _, report = lowered(tmp_path, body, wide("bf16", op="Mish"), base="fp32", opset=22)
+    assert report.node_types["m"] == "bf16"
+
+
 def test_an_override_that_onnx_excludes_is_an_error() -> None:
     model = parse("g (float a, float b, float c) => (float[m] y) { [r] y = Range (a, b, c) }")
     assignment = resolve(model, "fp32", [wide("fp16", op="Range")])

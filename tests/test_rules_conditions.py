@@ -12,6 +12,7 @@ import pytest
 
 from engine import schema
 from engine.rules.conditions import CHECKS, STRUCTURAL
+from engine.rules.language import load_library
 from engine.rules.match import Search
 from tests.rules_tools import model, rule
 
@@ -141,3 +142,14 @@ def test_every_property_of_the_schema_is_described_closed_and_has_an_example() -
             walk(value, f"{at}.{key}")
 
     walk(schema.load("rule"), "rule")
+
+
+@pytest.mark.parametrize(("name", "fires"), [("batch", True), ("other", False), ("3", False)])
+def test_size_of_takes_another_input_whose_axis_has_the_same_name(name: str, fires: bool) -> None:
+    text = (Path(__file__).parent / "rules" / "mask-gather-by-arange" / "fires.txt").read_text()
+    text = text.replace("(int64[batch,length] mask", f"(int64[{name},length] ids, int64[batch,length] mask")
+    text = text.replace("end = 1> (mask)", "end = 1> (ids)")
+    graph = model(text)
+    assert (
+        bool(list(Search(graph.graph, load_library()["mask-gather-by-arange"], graph.opset_imports))) is fires
+    )

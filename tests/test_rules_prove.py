@@ -1,7 +1,5 @@
 """Proofs: they must be able to fail, and for the right reason."""
 
-
-
 from __future__ import annotations
 
 from pathlib import Path

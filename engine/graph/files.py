@@ -20,14 +20,17 @@ def load(path: Path) -> ir.Model:
     return ir.load(path)
 
 
-def save(model: ir.Model, path: Path, weights: str | None = None) -> None:
+def save(model: ir.Model, path: Path, weights: str | None = None, extra: str | None = None) -> None:
     """Write ``model`` to ``path`` so that it appears whole or not at all.
 
-    With ``weights`` (a file name beside ``path``) every tensor over INLINE_LIMIT that is in memory
-    or in another file goes to that new file. Without it, references to existing weight files are kept.
+    With ``weights`` (a file name beside ``path``) every tensor over INLINE_LIMIT goes to that new file.
+    Without it, references to existing weight files are kept; with ``extra``, tensors over INLINE_LIMIT
+    that are in no file yet go to the new file of that name.
     """
     draft = path.with_name(f".{path.name}.part")
     if weights is None:
+        if extra is not None:
+            _put_out(model, path.parent, extra)
         ir.save(model, draft)
         os.replace(draft, path)
         return
@@ -43,6 +46,26 @@ def save(model: ir.Model, path: Path, weights: str | None = None) -> None:
     if (path.parent / part).exists():
         os.replace(path.parent / part, path.parent / weights)
     save(written, path)
+
+
+def _put_out(model: ir.Model, folder: Path, name: str) -> None:
+    """Move tensors that are only in memory to the new file ``name``."""
+    values = [
+        value
+        for value in all_initializers(model)
+        if value.const_value is not None
+        and not isinstance(value.const_value, ir.ExternalTensor)
+        and value.const_value.nbytes > INLINE_LIMIT
+    ]
+    if not values:
+        return
+    part = f".{name}.part"
+    (folder / part).unlink(missing_ok=True)
+    tensors = [value.const_value for value in values if value.const_value is not None]
+    stored = ir.external_data.convert_tensors_to_external(tensors, folder, part)
+    os.replace(folder / part, folder / name)
+    for value, tensor in zip(values, stored, strict=True):
+        value.const_value = _moved(tensor, name)
 
 
 def _moved(tensor: ir.ExternalTensor, location: str) -> ir.ExternalTensor:

@@ -70,8 +70,10 @@ def _by_schema(
     for node, dtype in asked.items():
         if dtype == ir.DataType.FLOAT:
             continue
-        reason = ops.refuses(node, dtype, opsets)
-        if reason and (node.name or "") in assignment.pinned:
+        reason, named = ops.refuses(node, dtype, opsets), (node.name or "") in assignment.pinned
+        if not reason and not named:  # whoever names the node may know a TensorRT that can
+            reason = ops.unbuilt(node, dtype)
+        if reason and named:
             refused.setdefault(assignment.pinned[node.name or ""], []).append(f"{node.name}: {reason}")
         if reason:
             reasons[node] = reason

@@ -146,9 +146,23 @@ def _size_of(argument: Any, value: ir.Value, scope: Scope) -> str | None:
     if found is None:
         return f"is not computed as {wanted}"
     measured, axis = found
-    if other is None or measured is not same_shape_source(other) or axis != argument["axis"]:
+    if other is None:
+        return f"is not computed as {wanted}"
+    source = same_shape_source(other)
+    if (measured is not source or axis != argument["axis"]) and not _one_axis(
+        measured, axis, source, argument["axis"]
+    ):
         return f"is the size of axis {axis} of {measured.name}, not {wanted}"
     return None
+
+
+def _one_axis(first: ir.Value, first_axis: int, second: ir.Value, second_axis: int) -> bool:
+    """Whether two dimensions of graph inputs carry one name, by which ONNX says that they are equal."""
+    if not (first.is_graph_input() and second.is_graph_input()):
+        return False
+    sizes = [dims[axis] if (dims := dims_of(value)) is not None and axis < len(dims) else None
+             for value, axis in ((first, first_axis), (second, second_axis))]  # fmt: skip
+    return sizes[0] is not None and not isinstance(sizes[0], int) and sizes[0] == sizes[1]
 
 
 CHECKS: dict[str, Check] = {

@@ -34,7 +34,8 @@ def run(context: Context) -> Done:
         applied.append(_facts(done, rewrite))
         issues += _issues(done, rewrite)
     target = context.folder("onnx") / "rewrite.onnx"
-    files.save(model, target)
+    target.with_name(WEIGHTS).unlink(missing_ok=True)
+    files.save(model, target, extra=WEIGHTS)
     try:
         onnx.checker.check_model(str(target), full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
@@ -46,6 +47,8 @@ def run(context: Context) -> Done:
     after = sum(1 for graph in model.graphs() for _ in graph)
     facts = {"applied": applied, "nodes_before": before, "nodes_after": after}
     artifacts: dict[str, Path] = {"graph": target}
+    if (target.parent / WEIGHTS).exists():
+        artifacts["weights"] = target.parent / WEIGHTS
     return Done(facts=facts, artifacts=artifacts, issues=tuple(issues))
 
 
