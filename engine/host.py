@@ -82,7 +82,7 @@ def run_step(name: str, context: Context) -> tuple[StepResult | None, Failure | 
         measurements=done.measurements,
         issues=done.issues,
     )
-    return replace(result, peak_bytes=_peak_bytes()), None
+    return replace(result, peak_bytes=done.peak_bytes or _peak_bytes()), None
 
 
 def _artifact(path: Path, out: Path) -> Artifact:

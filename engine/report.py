@@ -239,7 +239,7 @@ def _build(facts: Mapping[str, Any], record: Record, prefix: str) -> dict[str, A
         "mib": f"{engine.bytes / 2**20:.1f}",
         "digest": engine.digest,
         "toolchain": f"{facts['module']} {facts['version']}",
-        "target": facts["target"] or "the GPU of the machine that built it",
+        "target": facts["target"] or "none named",
         "loads": facts["loads"],
         "layers": facts["network_layers"],
         "proof": facts["types_proof"],

@@ -161,8 +161,13 @@ def _build(record: Record, prefix: str, step: str) -> Iterator[Section]:
     if not rtx:
         tool.append("--stronglyTyped")
     if rtx and target:
-        tool.append(f"--computeCapabilities={target.removeprefix('sm')[:-1]}.{target[-1]}")
-    yield _section(step, "sh", " ".join(part for part in tool if part), "the vendor's command line tool")
+        tool.append(f"--computeCapabilities={target.removeprefix('sm')} --skipInference")
+    yield _section(
+        step,
+        "sh",
+        " ".join(part for part in tool if part),
+        "the vendor's command line tool, which is not part of its Python package; not run here",
+    )
     launcher = "python -m engine.worker.fixed_addresses python -m engine.worker.trt_worker"
     worker = f"{launcher} < {prefix}engine/request.json"
     yield _section(f"{step}, as it was run", "sh", worker, "from the folder where the recipe was run")

@@ -21,14 +21,14 @@ _PHASES = {"load": 0, "parse": 1, "profile": 2, "build": 3, "write": 4}
 
 
 def run(context: Context) -> Done:
-    """Write ``engine/NAME-TARGET.engine``. Raises StepError with TensorRT's own words when it refuses or dies."""
+    """Write ``engine/NAME[-TARGET].engine``. Raises StepError with TensorRT's own words when it refuses or dies."""
     plan = context.plan
     try:
         tool = toolchain.resolve(plan.build.toolchain)
     except RecipeError as error:
         return Done(skipped=f"{error.problems[0].what} ({error.problems[0].hint})")
     folder = context.folder("engine")
-    engine = folder / f"{plan.name}-{plan.build.target or 'this-gpu'}.engine"
+    engine = folder / f"{plan.name}{'-' + plan.build.target if plan.build.target else ''}.engine"
     verbose = context.out / "logs" / "build-verbose.log"
     request = _request(context, engine, verbose)
     request_file = folder / "request.json"
@@ -59,9 +59,13 @@ def run(context: Context) -> Done:
         "findings": [f"{item['severity'].lower()}: {item['text']}" for item in result["log"]
                      if item["severity"] != "INFO"],
     }  # fmt: skip
-    measurements = {"seconds": result["seconds"], "worker_peak_bytes": outcome.peak_bytes}
-    artifacts = {"engine": engine, "request": request_file}
-    return Done(facts=facts, measurements=measurements, artifacts=artifacts, issues=tuple(_issues(result)))
+    return Done(
+        facts=facts,
+        measurements={"seconds": result["seconds"]},
+        artifacts={"engine": engine, "request": request_file},
+        issues=tuple(_issues(result)),
+        peak_bytes=outcome.peak_bytes,
+    )
 
 
 def _plan_facts(layers: Sequence[FusedLayer], asked: Any, plan: Plan) -> dict[str, Any]:
@@ -172,14 +176,15 @@ def _proven(asked: Any, result: Mapping[str, Any]) -> types_proof.TypesProof:
 
 
 def loads_where(module: str, version: str, target: str | None) -> str:
-    """Where an engine can be loaded; sources in FACTS of the vendor's compatibility pages."""
-    gpu = (
-        f"compute capability {target[2:-1]}.{target[-1]}"
-        if target
-        else "the GPU model of the building machine"
-    )
-    product = "TensorRT-RTX" if module == "tensorrt_rtx" else "TensorRT"
-    return f"{product} {version} only, {gpu}"
+    """Where an engine can be loaded, by NVIDIA's documentation; nothing here tries it.
+
+    TensorRT-RTX engines do not carry between its releases. Without a target it compiles ahead of time
+    for Ampere and later; with one, for that compute capability alone. TensorRT builds for the GPU at hand.
+    """
+    if module == "tensorrt":
+        return f"TensorRT {version}, the GPU model of the building machine"
+    gpu = f"compute capability {target[2:-1]}.{target[-1]}" if target else "Ampere and later GPUs"
+    return f"TensorRT-RTX {version} only, {gpu}"
 
 
 def _issues(result: Mapping[str, Any]) -> list[Issue]:

@@ -17,7 +17,8 @@ Progress = Callable[[str, int, int], None]
 class Done:
     """Outcome of a step that did its work. ``artifacts`` are paths inside the output folder.
 
-    ``skipped`` says why the step had nothing to do; its status is then *not run*.
+    ``skipped`` says why the step had nothing to do; its status is then *not run*. ``peak_bytes`` is set by
+    a step that did its work in another process.
     """
 
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -25,6 +26,7 @@ class Done:
     artifacts: Mapping[str, Path] = field(default_factory=dict)
     issues: tuple[Issue, ...] = ()
     skipped: str = ""
+    peak_bytes: int = 0
 
 
 @dataclass

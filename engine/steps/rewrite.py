@@ -94,8 +94,9 @@ def _issues(done: Applications, rewrite: PlannedRewrite) -> list[Issue]:
     worst = max((proof.max_abs for proof in proofs), default=0.0)
     issues = [
         Issue(
-            "rewrite", rule.klass, f"what rule {done.rule} is there for, {len(done.accepted)} times",
-            cause=" ".join(rule.why.split()), fix=f"{done.nodes_before} nodes became {done.nodes_after}",
+            "rewrite", rule.klass, f"pattern of rule {done.rule} found {len(done.accepted)} times",
+            cause=" ".join(rule.why.split()).split(". ")[0],
+            fix=f"{done.rule}: {done.nodes_before} nodes became {done.nodes_after}",
             evidence=f"{cases} proofs, largest difference {worst:.2g}" + (f"; in {shown}" if shown else ""),
             disposition="fixed",
         )
