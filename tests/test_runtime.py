@@ -42,7 +42,8 @@ def test_a_session_that_fell_back_is_an_error(model: Path, monkeypatch: pytest.M
 
     real = onnxruntime.get_available_providers()
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", *real])
-    with pytest.raises(StepError, match="got CPUExecutionProvider"), pytest.warns(UserWarning):
+    warned = pytest.warns(UserWarning, match="CUDAExecutionProvider")
+    with pytest.raises(StepError, match="got CPUExecutionProvider"), warned:
         runtime.session(model, ("CUDAExecutionProvider", "CPUExecutionProvider"))
 
 
