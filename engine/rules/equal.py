@@ -40,6 +40,8 @@ def compare(before: Mapping[str, Array], after: Mapping[str, Array], limit: Tole
 def _difference(first: Array, second: Array, limit: Tolerance) -> tuple[str, float]:
     if first.dtype.kind not in "fV" and first.dtype.kind != "c":
         return _exact(first, second)
+    if first.itemsize in (2, 4, 8) and _same_bits(first, second):
+        return "", 0.0
     one, two = first.astype(np.float64), second.astype(np.float64)
     finite = np.isfinite(one) & np.isfinite(two)
     agree = (np.isnan(one) & np.isnan(two)) | (one == two) | finite
@@ -51,6 +53,13 @@ def _difference(first: Array, second: Array, limit: Tolerance) -> tuple[str, flo
     bad = ~agree | (excess > 0)
     worst = float(off.max()) if off.size else 0.0
     return (_at(bad, first, second), worst) if bad.any() else ("", worst)
+
+
+def _same_bits(first: Array, second: Array) -> bool:
+    """The usual case, and far cheaper than what follows; NaN included."""
+    bits = f"u{first.itemsize}"
+    same = np.ascontiguousarray(first).view(bits) == np.ascontiguousarray(second).view(bits)
+    return bool(np.all(same))
 
 
 def _exact(first: Array, second: Array) -> tuple[str, float]:

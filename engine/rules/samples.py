@@ -45,7 +45,7 @@ def show(kind: Kind) -> str:
 
 
 def _normal(dtype: np.dtype[Any], shape: tuple[int, ...], count: int, rng: np.random.Generator) -> Array:
-    return rng.standard_normal(count)
+    return rng.standard_normal(count, dtype=np.float32 if dtype.itemsize <= 4 else np.float64)
 
 
 def _edges(dtype: np.dtype[Any], shape: tuple[int, ...], count: int, rng: np.random.Generator) -> Array:
