@@ -51,6 +51,8 @@ def judge(record: Record, require: Sequence[str] = ()) -> Verdict:
     failed = [claim for claim in claims if claim.status == "fail"]
     if record.interrupted:
         return Verdict(False, "INTERRUPTED", tuple(claims))
+    if not record.finished:
+        return Verdict(False, "NOT FINISHED: the run was stopped from outside", tuple(claims))
     if record.failure is not None:
         return Verdict(False, f"NOT ACCEPTED: {record.failed_step} failed", tuple(claims))
     if failed:

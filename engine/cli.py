@@ -62,6 +62,14 @@ def main() -> None:
         code = error.exit_code
     except BrokenPipeError:
         code = Exit.ACCEPTED
+    except OSError as error:
+        from engine import workspace
+
+        if not (why := workspace.outside(error)):
+            code = _bug(debug)
+        else:
+            click.echo(f"portwright: {why}", err=True)
+            code = Exit.STEP_FAILED
     except Exception:  # noqa: BLE001 - the outermost edge: whatever gets here is a fault of ours
         code = _bug(debug)
     sys.exit(int(code or 0))

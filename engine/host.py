@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from engine import workspace
 from engine.digests import digest_file
 from engine.errors import Failure, RecipeError, StepError
 from engine.plain import from_plain, to_plain
@@ -70,8 +71,9 @@ def run_step(name: str, context: Context) -> tuple[StepResult | None, Failure | 
             f"{name} ran out of memory", "tooling", fix="use smaller axes or a larger machine"
         )
     except Exception as error:  # noqa: BLE001 - process edge: anything else is a fault of ours
-        symptom = f"{type(error).__name__}: {error}"
-        return None, Failure(symptom, "tooling", evidence=traceback.format_exc(), bug=True)
+        why = workspace.outside(error) if isinstance(error, OSError) else ""
+        symptom = f"{name}: {why}" if why else f"{type(error).__name__}: {error}"
+        return None, Failure(symptom, "tooling", evidence=traceback.format_exc(), bug=not why)
     result = StepResult(
         step=name,
         status="not-run" if done.skipped else "ok",

@@ -37,12 +37,13 @@ class _Run:
     failed_step: str = ""
     failure: Failure | None = None
     interrupted: bool = False
+    finished: bool = False
     environment: dict[str, str] = field(default_factory=record.environment)
 
     def record(self) -> Record:
         return Record(
             self.plan, tuple(self.results.values()), self.until, self.failed_step, self.failure,
-            self.interrupted, self.environment,
+            self.interrupted, self.finished, self.environment,
         )  # fmt: skip
 
     def keep(self, result: StepResult) -> None:
@@ -60,9 +61,12 @@ class _Run:
 
 
 def run(plan: Plan, out: Path, until: str, observer: Observer) -> Record:
-    """Run the steps up to and including ``until``. ``record.json`` in ``out`` is whole after every step."""
-    (out / "logs").mkdir(parents=True, exist_ok=True)
+    """Run the steps up to and including ``until`` in the claimed folder ``out``.
+
+    ``record.json`` in ``out`` is whole after every step.
+    """
     state = _Run(plan, out, until, observer)
+    record.write(state.record(), out)
     try:
         for group, steps in _groups(until):
             if group == "here":
@@ -73,6 +77,7 @@ def run(plan: Plan, out: Path, until: str, observer: Observer) -> Record:
                 break
     except KeyboardInterrupt:
         state.interrupted = True
+    state.finished = True
     finished = state.record()
     record.write(finished, out)
     return finished

@@ -27,7 +27,10 @@ _PACKAGES = (
 
 @dataclass(frozen=True)
 class Record:
-    """One run. ``results`` are in route order; ``failure`` and ``failed_step`` are set together."""
+    """One run. ``results`` are in route order; ``failure`` and ``failed_step`` are set together.
+
+    ``finished`` is false in what a run that was killed left behind.
+    """
 
     plan: Plan
     results: tuple[StepResult, ...]
@@ -35,6 +38,7 @@ class Record:
     failed_step: str = ""
     failure: Failure | None = None
     interrupted: bool = False
+    finished: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     portwright: str = __version__
     format: int = FORMAT

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine import accept, interpret, record, report
+from engine import accept, interpret, record, report, workspace
 from engine.accept import Verdict
 from engine.document import KeyPath
 from engine.errors import Exit, Failure, Problem, RecipeError
@@ -41,20 +41,22 @@ def run(path: Path, out: Path | None, until: str, require: Sequence[str], observ
     beside = Path(loaded.document.file).parent
     folder = out or beside / "port"
     report_file = (out or beside) / REPORT
-    done = interpret.run(planned, folder.resolve(), until, observer)
-    verdict = accept.judge(done, require)
-    record.write(done, folder, {"verdict": to_plain(verdict)})
-    report.write(done, verdict, folder, report_file)
+    with workspace.claim(folder):
+        report_file.unlink(missing_ok=True)
+        done = interpret.run(planned, folder.resolve(), until, observer)
+        verdict = accept.judge(done, require)
+        record.write(done, folder, {"verdict": to_plain(verdict)})
+        report.write(done, verdict, folder, report_file)
     return Outcome(done, verdict, report_file, exit_code(done, verdict), explain(done.failure, loaded))
 
 
 def render(path: Path, require: Sequence[str], target: Path | None) -> Outcome:
     """Judge and render a stored record again; nothing is run."""
-    folder = path if (path / record.FILE).is_file() or path.is_file() else path / "port"
-    done = record.read(folder)
-    folder = folder.parent if folder.is_file() else folder
+    place = path if (path / record.FILE).is_file() or path.is_file() else path / "port"
+    done = record.read(place)
+    folder = place.parent if place.is_file() else place
     verdict = accept.judge(done, require)
-    report_file = target or folder / REPORT
+    report_file = target or (folder if place == path else path) / REPORT
     report.write(done, verdict, folder, report_file)
     return Outcome(done, verdict, report_file, exit_code(done, verdict))
 

@@ -52,7 +52,7 @@ def test_a_problem_fails_every_limit() -> None:
 
 def record(*results: StepResult, until: str = "score") -> Record:
     _, plan = intake.make_plan(FULL)
-    return Record(plan, (*BEFORE, *results), until)
+    return Record(plan, (*BEFORE, *results), until, finished=True)
 
 
 BEFORE = tuple(StepResult(name, "ok") for name in ("source", "export", "check", "lower"))
@@ -101,6 +101,13 @@ def test_a_step_that_is_missing_without_a_reason(name: str) -> None:
     done = replace(done, results=tuple(item for item in done.results if item.step != name))
     verdict = accept.judge(done)
     assert verdict.headline == f"NOT ACCEPTED: require.{name}"
+
+
+def test_what_a_killed_run_left_is_not_accepted() -> None:
+    done = record(compared("parity", GOOD), compared("rehearse", GOOD), BUILT)
+    verdict = accept.judge(replace(done, finished=False))
+    assert not verdict.accepted
+    assert verdict.headline.startswith("NOT FINISHED")
 
 
 def test_interrupted_is_not_accepted() -> None:

@@ -1,0 +1,77 @@
+"""The output folder of a run: made, locked against a second run, and cleared of what an earlier run left.
+
+A stale engine beside a new report would be a claim without a run, so nothing of an earlier run survives the
+start of the next. Only a folder that holds a run record, or none of our names, is touched.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from engine.errors import RecipeError
+from engine.record import FILE
+
+FOLDERS = ("engine", "logs", "onnx", "samples")
+# A machine's fault or the user's, never ours: no space, no permission, a read-only or broken disk.
+OUTSIDE = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+        errno.EFBIG,
+        errno.EIO,
+        errno.ENOTDIR,
+    }
+)
+_LOCK = ".lock"
+
+
+@contextmanager
+def claim(folder: Path) -> Iterator[None]:
+    """Hold ``folder`` for one run. Raises RecipeError when it cannot be used, saying why."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o644)
+    except OSError as error:
+        raise RecipeError(
+            f"{folder}: cannot be written to: {error.strerror}", hint="choose another --out"
+        ) from None
+    try:
+        _lock(lock, folder)
+        _clear(folder)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _lock(lock: int, folder: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        what = f"{folder}: another run is writing to this folder"
+        raise RecipeError(what, hint="wait for it, or give --out another folder") from None
+
+
+def _clear(folder: Path) -> None:
+    there = [name for name in FOLDERS if (folder / name).exists()]
+    if there and not (folder / FILE).is_file():
+        what = f"{folder}: holds '{there[0]}' but no {FILE}, so it is not a folder of an earlier run"
+        raise RecipeError(what, hint="choose another --out, or empty this one")
+    for name in there:
+        shutil.rmtree(folder / name)
+    (folder / "logs").mkdir()
+
+
+def outside(error: OSError) -> str:
+    """What an operating system error says when it is not ours to mend; empty otherwise."""
+    if error.errno not in OUTSIDE:
+        return ""
+    return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
