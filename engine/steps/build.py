@@ -54,7 +54,7 @@ def run(context: Context) -> Done:
         "network_layers": result["num_layers"],
         "types_proof": proof.text,
         "types_checked": proof.checked,
-        **_plan_facts(layers, asked, plan),
+        **_plan_facts(layers, asked),
         "loads": loads_where(tool.module, result["version"], plan.build.target),
         "findings": [f"{item['severity'].lower()}: {item['text']}" for item in result["log"]
                      if item["severity"] != "INFO"],
@@ -63,24 +63,16 @@ def run(context: Context) -> Done:
         facts=facts,
         measurements={"seconds": result["seconds"]},
         artifacts={"engine": engine, "request": request_file},
-        issues=tuple(_issues(result)),
+        issues=tuple(_issues(result) + _unseen(facts["plan_proof"], asked, layers)),
         peak_bytes=outcome.peak_bytes,
     )
 
 
-def _plan_facts(layers: Sequence[FusedLayer], asked: Any, plan: Plan) -> dict[str, Any]:
+def _plan_facts(layers: Sequence[FusedLayer], asked: Any) -> dict[str, Any]:
     """Counts out of the fused plan; empty where this TensorRT printed none."""
     if not layers:
         return {"fusion": {}, "fused_types": {}, "plan_proof": {}}
     proofs = types_proof.prove_plan(asked, layers)
-    base = proofs.get(f"base, {plan.precision.base}")
-    if base is not None and base.shown == 0 and base.hidden > 0:
-        raise StepError(
-            f"asked {plan.precision.base}, but no fused layer of the engine reads, holds or writes it",
-            klass="numeric",
-            where="precision.base",
-            evidence=base.text,
-        )
     written: Counter[str] = Counter()
     for layer in layers:
         written.update({tensor.dtype for tensor in layer.outputs})
@@ -185,6 +177,22 @@ def loads_where(module: str, version: str, target: str | None) -> str:
         return f"TensorRT {version}, the GPU model of the building machine"
     gpu = f"compute capability {target[2:-1]}.{target[-1]}" if target else "Ampere and later GPUs"
     return f"TensorRT-RTX {version} only, {gpu}"
+
+
+def _unseen(texts: Mapping[str, str], asked: Any, layers: Sequence[FusedLayer]) -> list[Issue]:
+    """Types that the fused plan does not show at all. No fault by itself: all may be fused into one kernel."""
+    proofs = types_proof.prove_plan(asked, layers) if layers else {}
+    return [
+        Issue(
+            "build",
+            "numeric",
+            f"the fused plan does not show the type of {name}",
+            cause="its nodes are inside fused layers whose inputs and outputs have other types",
+            evidence=texts[name],
+        )
+        for name, proof in proofs.items()
+        if proof.shown == 0 and proof.hidden > 0
+    ]
 
 
 def _issues(result: Mapping[str, Any]) -> list[Issue]:
