@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from engine.paths import data_dir
 from engine.record import Record
 from engine.steps import STEPS
 from engine.values import StepResult
+from engine.wording import cell, number, pattern_of, sizes_text, values_text
 
 _SIGNS = {"pass": "pass", "fail": "**FAIL**", "not run": "not run"}
 
@@ -47,11 +47,6 @@ def render(record: Record, verdict: Verdict, folder: Path, beside: Path) -> str:
     return template.render(view(record, verdict, "" if prefix == "." else f"{prefix}/"))
 
 
-def cell(text: Any) -> str:
-    """Text that cannot break a Markdown table."""
-    return str(text).replace("|", "\\|").replace("\n", " ").strip()
-
-
 def view(record: Record, verdict: Verdict, prefix: str) -> dict[str, Any]:
     """Everything the template prints, as text."""
     plan = record.plan
@@ -75,6 +70,8 @@ def view(record: Record, verdict: Verdict, prefix: str) -> dict[str, Any]:
         ],
         "shapes": [{"name": name, "sizes": sizes_text(sizes), "role": _role(name, plan.parity_shapes)}
                    for name, sizes in plan.shapes.items()],
+        "inputs": [{"name": name, "form": f"{item.dtype} [{', '.join(map(str, item.shape))}]",
+                    "made": values_text(item)} for name, item in plan.inputs.items()],
         "parity": _comparisons(record.result("parity")),
         "rehearsal": _comparisons(record.result("rehearse")),
         "half": _half(record),
@@ -103,17 +100,6 @@ def _claim(claim: Claim) -> dict[str, str]:
         "evidence": claim.evidence or "-",
         "why": claim.why,
     }
-
-
-def number(value: float | None) -> str:
-    """Two significant digits for errors, enough for figures close to one, whole numbers as they are."""
-    if value is None:
-        return "-"
-    if value == int(value) and abs(value) < 1e6:
-        return str(int(value))
-    if 0.9 < value < 1:
-        return f"{value:.6f}" if value < 0.999999 else f"1 - {1 - value:.1e}"
-    return f"{value:.2g}"
 
 
 def _status(record: Record, step: str) -> str:
@@ -176,10 +162,6 @@ def _short(text: str) -> str:
     return joined if len(joined) <= 240 else "..." + joined[-237:]
 
 
-def sizes_text(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{axis} {size}" for axis, size in sizes.items()) or "static"
-
-
 def _role(name: str, parity_shapes: Sequence[str]) -> str:
     if name == "export":
         return "traced only, not compared"
@@ -223,11 +205,6 @@ def _precision(record: Record) -> dict[str, Any]:
     return {"rows": rows, "overrides": facts["overrides"], "base": facts["base"], "io": facts["io"]}
 
 
-def pattern_of(module: str) -> str:
-    """``encoder.layer.3.output`` as ``encoder.layer.*.output``."""
-    return re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", module)
-
-
 def _build(facts: Mapping[str, Any], record: Record, prefix: str) -> dict[str, Any]:
     result = record.result("build")
     if not facts or result is None or result.status != "ok":
@@ -262,11 +239,3 @@ def _bench(record: Record) -> dict[str, Any]:
         "rows": [{"name": name, "p50": f"{item['p50']:.1f}", "p99": f"{item['p99']:.1f}"}
                  for name, item in figures.items()],
     }  # fmt: skip
-
-
-def table(rows: Iterable[Mapping[str, str]], columns: Sequence[str]) -> str:
-    """A plain-text table for terminals."""
-    lines = [list(columns)] + [[row[column] for column in columns] for row in rows]
-    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
-    return "\n".join("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
-                     for line in lines)  # fmt: skip

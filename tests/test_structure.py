@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("workspace",),
     ("host",),
     ("accept",),
-    ("interpret", "reproduce"),
+    ("interpret", "reproduce", "wording"),
     ("report",),
     ("intake", "route"),
     ("commands",),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from engine import intake, report
+from engine import intake, wording
 from engine.errors import Exit
 from engine.plain import to_plain
 from engine.steps import STEPS
@@ -23,8 +23,8 @@ def command(recipe: Path, as_json: bool) -> Exit:
         click.echo(json.dumps(to_plain(plan) | {"digest": plan.digest}, indent=1))
         return Exit.ACCEPTED
     click.echo(f"{plan.name}  plan {plan.digest[:12]}")
-    shapes = [{"shape": name, "sizes": report.sizes_text(sizes)} for name, sizes in plan.shapes.items()]
-    click.echo("\n" + report.table(shapes, ["shape", "sizes"]) + "\n")
+    shapes = [{"shape": name, "sizes": wording.sizes_text(sizes)} for name, sizes in plan.shapes.items()]
+    click.echo("\n" + wording.table(shapes, ["shape", "sizes"]) + "\n")
     rows = [{"step": step.name, "does": step.does, "proves": step.proves} for step in STEPS]
-    click.echo(report.table(rows, ["step", "does", "proves"]))
+    click.echo(wording.table(rows, ["step", "does", "proves"]))
     return Exit.ACCEPTED
