@@ -13,7 +13,7 @@ from engine.plain import from_plain
 from engine.recipe import Limits
 from engine.record import Record
 from engine.steps import NAMES, STEPS
-from engine.values import StepResult
+from engine.values import Issue, StepResult
 
 Status = Literal["pass", "fail", "not run"]
 AT_LEAST = frozenset({"cosine", "argmax"})  # metrics whose limit is a smallest value
@@ -60,9 +60,15 @@ def judge(record: Record, require: Sequence[str] = ()) -> Verdict:
         return Verdict(False, f"NOT ACCEPTED: {names}", tuple(claims))
     if record.until != NAMES[-1]:
         return Verdict(True, f"ACCEPTED as far as it ran (stopped after {record.until})", tuple(claims))
-    open_claims = [claim for claim in claims if claim.status == "not run"]
-    unproven = f"; {len(open_claims)} claims not run" if open_claims else ""
-    return Verdict(True, f"ACCEPTED{unproven}", tuple(claims))
+    unproven = sum(claim.status == "not run" for claim in claims)
+    issues = sum(issue.disposition == "open" for result in record.results for issue in result.issues)
+    notes = [_count(unproven, "claim") + " not run"] if unproven else []
+    notes += [_count(issues, "open issue")] if issues else []
+    return Verdict(True, "; ".join(["ACCEPTED", *notes]), tuple(claims))
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" + ("" if number == 1 else "s")
 
 
 def _step_of(claim: Claim) -> str:
@@ -81,11 +87,21 @@ def comparisons(result: StepResult) -> tuple[Comparison, ...]:
     return found
 
 
-def parity_breached(result: StepResult, limits: Limits) -> bool:
-    """True when the parity step's figures break ``accept.onnx``."""
-    return any(
-        claim.status == "fail" for claim in judge_limits("accept.onnx", limits, comparisons(result), "")
-    )
+def breaches(result: StepResult, name: str, limits: Limits) -> list[Issue]:
+    """An open issue for each limit that a step's figures break; empty when all hold."""
+    found = judge_limits(name, limits, comparisons(result), "")
+    return [
+        Issue(
+            result.step,
+            "shape" if "shape" in claim.why or "dimension" in claim.why else "numeric",
+            f"{claim.name} {claim.limit} is broken" + (f" by {claim.where}" if claim.where else ""),
+            cause=claim.why or f"the worst value is {claim.value:.3g}",
+            fix="the exported graph differs from PyTorch: try the other exporter, or leave out a rewrite",
+            disposition="open",
+        )
+        for claim in found
+        if claim.status == "fail"
+    ]
 
 
 def judge_limits(name: str, limits: Limits, found: Sequence[Comparison], evidence: str) -> list[Claim]:

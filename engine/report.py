@@ -145,7 +145,7 @@ def _outcome(result: StepResult) -> str:
         return f"{len(comparisons(result))} comparisons"
     if result.step == "lower":
         types = ", ".join(f"{count} {kind}" for kind, count in sorted(facts["node_types"].items()))
-        return f"float nodes: {types}; {facts['casts']} casts"
+        return f"float nodes: {types or 'none'}; {facts['casts']} casts"
     if result.step == "build":
         return f"{facts['module']} {facts['version']}, {facts['engine_bytes'] / 2**20:.1f} MiB"
     return "done"

@@ -47,7 +47,9 @@ def run(path: Path, out: Path | None, until: str, require: Sequence[str], observ
         verdict = accept.judge(done, require)
         record.write(done, folder, {"verdict": to_plain(verdict)})
         report.write(done, verdict, folder, report_file)
-    return Outcome(done, verdict, report_file, exit_code(done, verdict), explain(done.failure, loaded))
+    return Outcome(
+        done, verdict, report_file, exit_code(done, verdict), explain(done.failure, loaded, folder / "logs")
+    )
 
 
 def render(path: Path, require: Sequence[str], target: Path | None) -> Outcome:
@@ -72,11 +74,13 @@ def exit_code(done: Record, verdict: Verdict) -> Exit:
     return Exit.ACCEPTED if verdict.accepted else Exit.NOT_ACCEPTED
 
 
-def explain(failure: Failure | None, loaded: LoadedRecipe) -> str:
+def explain(failure: Failure | None, loaded: LoadedRecipe, log: Path) -> str:
     """A failure as one short message that names the recipe line it belongs to."""
     if failure is None:
         return ""
     text = failure.symptom + (f"\n        {failure.cause}" if failure.cause else "")
+    if failure.bug:
+        return f"portwright: a fault of Portwright, not of your recipe: {text}\nlog: {log}"
     problem: Problem | RecipeError
     if failure.where:
         problem = loaded.document.problem(key_path(failure.where), text, failure.fix, key=True)

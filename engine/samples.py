@@ -34,12 +34,19 @@ def _values(plan: Plan, name: str, item: PlannedInput, shape: str) -> Array:
     elif item.kind == "uniform":
         values = rng.uniform(first, second, size)
     elif item.kind == "integers":
-        values = rng.integers(int(first), int(second), size, endpoint=True)
+        values = _integers(rng, int(first), int(second), size, few=shape == "odd")
     elif item.kind == "lengths":
         values = _lengths(rng, int(first), int(second), size)
     else:
         values = np.ones(size) if item.kind == "ones" else np.zeros(size)
     return values.astype(item.dtype)
+
+
+def _integers(rng: np.random.Generator, low: int, high: int, size: tuple[int, ...], few: bool) -> Array:
+    """Whole numbers; with ``few`` only both ends and three others, so that indices repeat and reach the ends."""
+    if not few:
+        return rng.integers(low, high, size, endpoint=True)
+    return rng.choice(np.concatenate([[low, high], rng.integers(low, high, 3, endpoint=True)]), size)
 
 
 def _lengths(rng: np.random.Generator, low: int, high: int, size: tuple[int, ...]) -> Array:

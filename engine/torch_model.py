@@ -174,7 +174,8 @@ def call(port: Port, inputs: Mapping[str, Array], shape: str) -> dict[str, Array
         raise
     except Exception as error:  # process edge: the customer's code may raise anything
         sizes = ", ".join(f"{name} {list(inputs[name].shape)}" for name in port.inputs)
-        raise _theirs(f"forward at shape '{shape}' ({sizes}) raised", error, "inputs", "shape") from error
+        where = "inputs" if shape == "export" else "axes"
+        raise _theirs(f"forward at shape '{shape}' ({sizes}) raised", error, where, "shape") from error
     return {name: _numpy(value) for name, value in zip(port.outputs, outputs, strict=True)}
 
 

@@ -26,6 +26,8 @@ class TypesProof:
 
     @property
     def text(self) -> str:
+        if not self.checked and not self.unseen:
+            return "the graph has no float tensor"
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.by_type.items()))
         hidden = f"; {self.unseen} are not visible there" if self.unseen else ""
         return f"{self.checked} float tensors in the parsed network have the asked type ({kinds}){hidden}"

@@ -73,7 +73,7 @@ def test_accepted_lists_what_is_not_run() -> None:
     )
     verdict = accept.judge(done)
     assert verdict.accepted
-    assert "1 claims not run" in verdict.headline
+    assert "1 claim not run" in verdict.headline
     (claim,) = [claim for claim in verdict.claims if claim.status == "not run"]
     assert claim.why == "no GPU"
 

@@ -34,7 +34,8 @@ def test_weights_are_beside_and_read_back(tmp_path: Path) -> None:
     assert external.check(tmp_path / "a.onnx") == 2
     loaded = onnx.load(tmp_path / "a.onnx")
     assert np.array_equal(
-        onnx.numpy_helper.to_array(loaded.graph.initializer[0]), model().graph.initializers["w"].const_value.numpy()
+        onnx.numpy_helper.to_array(loaded.graph.initializer[0]),
+        model().graph.initializers["w"].const_value.numpy(),
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.onnx", "a.weights"]
 
@@ -59,7 +60,10 @@ def test_new_tensors_go_to_a_file_of_their_own(tmp_path: Path) -> None:
     changed.graph.initializers["v"].const_value = ir.tensor(np.ones((64, 64), np.float32), name="v")
     files.save(changed, tmp_path / "b.onnx", extra="b.weights")
     assert (tmp_path / "b.onnx").stat().st_size < 2000
-    loaded = {item.name: onnx.numpy_helper.to_array(item) for item in onnx.load(tmp_path / "b.onnx").graph.initializer}
+    loaded = {
+        item.name: onnx.numpy_helper.to_array(item)
+        for item in onnx.load(tmp_path / "b.onnx").graph.initializer
+    }
     assert (loaded["v"] == 1).all()
     assert np.array_equal(loaded["w"], model().graph.initializers["w"].const_value.numpy())
 
@@ -75,3 +79,24 @@ def test_damaged_weights_are_named_with_their_bytes(tmp_path: Path, damage: str,
     with pytest.raises(StepError, match=words) as caught:
         external.check(tmp_path / "a.onnx")
     assert "a.weights" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [("offset", "-1", "offset -1"), ("length", "10", "needs 16,384 bytes"), ("location", "../a.weights", "outside"),
+     ("location", "/a.weights", "outside"), ("offset", "x", "no number")],
+)  # fmt: skip
+def test_external_entries_that_lie(tmp_path: Path, key: str, value: str, words: str) -> None:
+    files.save(model(), tmp_path / "a.onnx", "a.weights")
+    proto = onnx.load(tmp_path / "a.onnx", load_external_data=False)
+    entry = next(item for item in proto.graph.initializer[0].external_data if item.key == key)
+    entry.value = value
+    (tmp_path / "a.onnx").write_bytes(proto.SerializeToString())
+    with pytest.raises(StepError, match=words):
+        external.check(tmp_path / "a.onnx")
+
+
+def test_a_file_that_is_no_onnx(tmp_path: Path) -> None:
+    (tmp_path / "a.onnx").write_bytes(b"\xff" * 64)
+    with pytest.raises(StepError, match="not an ONNX file"):
+        external.check(tmp_path / "a.onnx")

@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("recipe", "toolchain", "comparison"),
     ("plan",),
     ("meaning", "samples", "compare"),
-    ("runtime", "torch_model", "graph"),
+    ("runtime", "torch_model", "traced", "graph"),
     ("rules", "precision"),
     ("types_proof",),
     ("steps",),

@@ -7,8 +7,12 @@ from typing import Any
 
 import onnx_ir as ir
 
+from engine.graph.provenance import MODULE
 from engine.values import Issue
 
+_RANDOM = frozenset(
+    ["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"]
+)
 _SENTINEL = 65504.0  # largest finite float16
 
 
@@ -29,6 +33,23 @@ def take(model: ir.Model) -> dict[str, Any]:
         "value_types": dict(sorted(types.items())),
         "weight_bytes": dict(sorted(weights.items())),
     }
+
+
+def random_nodes(model: ir.Model) -> list[str]:
+    """Nodes that draw random numbers, as ``name (op) in module``; none belongs into a port."""
+    found = []
+    for node in model.graph.all_nodes():
+        if node.op_type in _RANDOM or (node.op_type == "Dropout" and _training(node)):
+            module = node.metadata_props.get(MODULE)
+            found.append(f"{node.name} ({node.op_type})" + (f" in {module}" if module else ""))
+    return found
+
+
+def _training(node: ir.Node) -> bool:
+    mode = node.inputs[2] if len(node.inputs) > 2 else None
+    if mode is None:
+        return False
+    return mode.const_value is None or bool(mode.const_value.numpy())
 
 
 def oddities(model: ir.Model, step: str) -> list[Issue]:

@@ -115,8 +115,9 @@ class LoweringReport:
 def _constant_issue(change: ConstantChange) -> Issue:
     at = ", ".join(change.consumers[:3]) + (" ..." if len(change.consumers) > 3 else "")
     many = f" ({change.count} values)" if change.count > 1 else ""
+    caveat = "; a row that is masked throughout comes out differently" if "mask" in change.reason else ""
     fixes = {
-        "clamped": f"clamped to {change.became:g}",
+        "clamped": f"clamped to {change.became:g}{caveat}",
         "kept-wide": f"{at} stay FP32",
         "rounded": "",
     }

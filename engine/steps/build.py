@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -131,19 +132,24 @@ def _answer(outcome: Outcome, verbose: Path, plan: Plan) -> dict[str, Any]:
     result: dict[str, Any] = outcome.result
     if not result["ok"]:
         first = result["errors"][0] if result["errors"] else {"text": "no reason given"}
-        node = f" at node {first['node']} ({first.get('op', '?')})" if first.get("node") else ""
         more = f" (and {len(result['errors']) - 1} more)" if len(result["errors"]) > 1 else ""
         raise StepError(
-            f"TensorRT refused at {result['stage']}{node}: {first['text'].strip()}{more}",
-            klass="op" if first.get("op") else "tooling",
+            f"{first['text'].strip()}{more} [{result['stage']}]",
+            klass="op" if first.get("op") or first.get("node") or result["stage"] == "parse" else "tooling",
             cause=str(first.get("code", "")),
-            fix="rewrite the op (rewrites), or keep the node's type (precision.overrides)"
-            if first.get("op")
-            else "",
+            fix=_advice(first["text"], result["stage"]),
             where="build",
             evidence="\n".join(json.dumps(error) for error in result["errors"][:5]),
         )
     return result
+
+
+def _advice(text: str, stage: str) -> str:
+    if re.search(r"\b(Half|Float|BFloat16)\b", text):
+        return "give the node and its neighbours one type (precision.overrides)"
+    if stage in ("parse", "build"):
+        return "replace the op by a rule (rewrites), or change the model"
+    return ""
 
 
 def _proven(asked: Any, result: Mapping[str, Any]) -> types_proof.TypesProof:
@@ -158,7 +164,7 @@ def _proven(asked: Any, result: Mapping[str, Any]) -> types_proof.TypesProof:
             where="precision",
             evidence="\n".join(" ".join(item) for item in proof.wrong[:5]),
         )
-    if proof.checked == 0:
+    if proof.checked == 0 and asked:
         raise StepError(
             "no float tensor of the lowered graph was found in the parsed network: its precision is unproven",
             klass="numeric",

@@ -29,5 +29,15 @@ def run(context: Context) -> Done:
         ) from error
     context.progress("inventory", 2, 3)
     model = files.load(path)
+    random = inventory.random_nodes(model)
+    if random:
+        raise StepError(
+            f"the graph draws random numbers: {random[0]}"
+            + (f" and {len(random) - 1} more" if random[1:] else ""),
+            klass="export",
+            cause="no two runs agree, so nothing about the port could be proven",
+            fix="make the noise an input of the model, or switch it off",
+            where="model.python",
+        )
     facts = {"external_tensors": tensors, "ir_version": model.ir_version, **inventory.take(model)}
     return Done(facts=facts, issues=tuple(inventory.oddities(model, "check")))

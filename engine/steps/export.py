@@ -16,6 +16,8 @@ from engine.values import Issue
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from engine.traced import Study
+
 WEIGHTS = "export.weights"
 
 
@@ -29,10 +31,10 @@ def run(context: Context) -> Done:
     warnings.filterwarnings("ignore", module=r"torch(\..*)?|copyreg")
     target = context.folder("onnx") / "export.onnx"
     if plan.exporter == "dynamo":
-        model = _dynamo(port, context)
+        model, issues = _dynamo(port, context)
         provenance.condense_dynamo(model)
     else:
-        model = _torchscript(port, context, target)
+        model, issues = _torchscript(port, context, target)
         provenance.condense_torchscript(model)
     boundary.name_axes(model, plan)
     context.progress("writing weights", 2, 3)
@@ -49,13 +51,14 @@ def run(context: Context) -> Done:
     if (target.parent / WEIGHTS).exists():
         artifacts["weights"] = target.parent / WEIGHTS
     boundary.check(model, plan)
-    return Done(facts=facts, artifacts=artifacts, issues=_findings(model, plan))
+    _check_opset(model, plan)
+    return Done(facts=facts, artifacts=artifacts, issues=tuple(issues))
 
 
-def _findings(model: ir.Model, plan: Plan) -> tuple[Issue, ...]:
+def _check_opset(model: ir.Model, plan: Plan) -> None:
     written = model.opset_imports.get("")
     if written == plan.opset:
-        return ()
+        return
     raise StepError(
         f"asked for opset {plan.opset}, the exporter wrote opset {written}",
         klass="export",
@@ -77,8 +80,10 @@ def _arguments(plan: Plan) -> tuple[Any, ...]:
     return tuple(torch.from_numpy(inputs[name].copy()) for name in plan.inputs)
 
 
-def _dynamo(port: Any, context: Context) -> ir.Model:
+def _dynamo(port: Any, context: Context) -> tuple[ir.Model, list[Issue]]:
     import torch
+
+    from engine import traced
 
     plan = context.plan
     dims = {
@@ -96,6 +101,8 @@ def _dynamo(port: Any, context: Context) -> ir.Model:
     except Exception as error:  # process edge: the exporter and the customer's code may raise anything
         raise _failed("torch.export", error) from error
     _check_ranges(program, plan)
+    study = traced.study(program)
+    _refuse_random(study)
     context.progress("translating to ONNX", 1, 3)
     try:
         onnx_program = torch.onnx.export(
@@ -105,12 +112,77 @@ def _dynamo(port: Any, context: Context) -> ir.Model:
             input_names=list(plan.inputs),
             output_names=list(plan.outputs),
             verbose=False,
+            optimize=not study.fragile,
         )
     except Exception as error:  # process edge: see above
         raise _failed("the dynamo exporter", error) from error
     assert onnx_program is not None
     model: ir.Model = onnx_program.model
-    return model
+    if study.fragile:
+        _fold(model)
+    return model, _noted(study)
+
+
+def _refuse_random(study: Study) -> None:
+    if study.random:
+        first, more = study.random[0], len(study.random) - 1
+        raise StepError(
+            f"the model draws random numbers: {first}" + (f" and {more} more" if more else ""),
+            klass="export",
+            cause="no two runs agree, so nothing about the port could be proven",
+            fix="make the noise an input of the model, or switch it off (dropout: training=self.training)",
+            where="model.python",
+            evidence="\n".join(map(str, study.random[:10])),
+        )
+
+
+def _noted(study: Study) -> list[Issue]:
+    issues = []
+    if study.fragile:
+        shown = ", ".join(dict.fromkeys(map(str, study.fragile[:3])))
+        issues.append(
+            Issue(
+                "export",
+                "export",
+                f"{len(study.fragile)} constants so close to 0 or 1 that the exporter's optimiser deletes them",
+                cause="it takes addends up to 1e-8 for 0 and factors within 1e-5 of 1 for 1",
+                fix="exported without that optimiser; constants folded and common nodes merged instead",
+                evidence=shown,
+                disposition="fixed",
+            )
+        )
+    if study.batch_statistics:
+        issues.append(
+            Issue(
+                "export",
+                "export",
+                f"batch statistics in use ({len(study.batch_statistics)} batch norms)",
+                cause="functional batch_norm with training=True; each row's result depends on the others",
+                fix="pass training=self.training if that is not meant",
+                evidence=", ".join(map(str, study.batch_statistics[:3])),
+                disposition="open",
+            )
+        )
+    return issues
+
+
+def _fold(model: ir.Model) -> None:
+    """The exact part of what the exporter's optimiser does: nothing here drops or changes a number."""
+    import onnxscript.optimizer
+    from onnx_ir.passes import common
+
+    common.InlinePass()(model)
+    onnxscript.optimizer.fold_constants(model)
+    for step in (
+        common.RemoveUnusedNodesPass(),
+        common.IdentityEliminationPass(),
+        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        common.DeduplicateInitializersPass(),
+        common.CommonSubexpressionEliminationPass(),
+        common.RemoveUnusedNodesPass(),
+        common.RemoveUnusedOpsetsPass(),
+    ):
+        step(model)
 
 
 def _check_ranges(program: Any, plan: Plan) -> None:
@@ -153,7 +225,7 @@ def _failed(who: str, error: BaseException) -> StepError:
     )
 
 
-def _torchscript(port: Any, context: Context, target: Path) -> ir.Model:
+def _torchscript(port: Any, context: Context, target: Path) -> tuple[ir.Model, list[Issue]]:
     import torch
 
     from engine.graph import files
@@ -167,18 +239,40 @@ def _torchscript(port: Any, context: Context, target: Path) -> ir.Model:
     raw = target.with_name(".export-raw.onnx")
     context.progress("tracing to ONNX (torchscript)", 0, 3)
     try:
-        torch.onnx.export(
-            port,
-            _arguments(plan),
-            str(raw),
-            dynamo=False,
-            opset_version=plan.opset,
-            input_names=list(plan.inputs),
-            output_names=list(plan.outputs),
-            dynamic_axes=axes,
-        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.onnx.export(
+                port,
+                _arguments(plan),
+                str(raw),
+                dynamo=False,
+                opset_version=plan.opset,
+                input_names=list(plan.inputs),
+                output_names=list(plan.outputs),
+                dynamic_axes=axes,
+            )
     except Exception as error:  # process edge: see _dynamo
         raise _failed("the torchscript exporter", error) from error
     model = files.load(raw)
     raw.unlink()
-    return model
+    return model, _baked(caught)
+
+
+def _baked(caught: list[warnings.WarningMessage]) -> list[Issue]:
+    """One issue a place at which the tracer turned a tensor into a Python value."""
+    import torch
+
+    issues = {}
+    for item in caught:
+        if issubclass(item.category, torch.jit._trace.TracerWarning):
+            place = f"{Path(item.filename).name}:{item.lineno}"
+            issues[place] = Issue(
+                "export",
+                "export",
+                f"the tracer took a value at {place} for a constant",
+                cause=str(item.message).split(". ")[0],
+                fix="the graph is right only while that value stays the same; try the dynamo exporter",
+                evidence="parity at the recipe's own inputs does not prove other branches",
+                disposition="open",
+            )
+    return list(issues.values())

@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import StepError
 from engine.steps.context import Context, Done
 
 if TYPE_CHECKING:
@@ -51,10 +50,6 @@ def _facts(model: ir.Model, report: LoweringReport, untried: str) -> dict[str, A
         if kind is not None:
             modules.setdefault(node.metadata_props.get(MODULE, ""), Counter())[kind] += 1
     counts = Counter(report.node_types.values())
-    if not counts:
-        raise StepError(
-            "the graph has no float node: there is nothing to lower", klass="numeric", where="precision"
-        )
     return {
         "base": report.base,
         "io": report.io,
