@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from engine.comparison import Comparison
 from engine.plain import from_plain
+from engine.plan import Plan
 from engine.recipe import Limits
 from engine.record import Record
 from engine.steps import NAMES, STEPS
@@ -104,9 +105,23 @@ def breaches(result: StepResult, name: str, limits: Limits) -> list[Issue]:
     ]
 
 
-def judge_limits(name: str, limits: Limits, found: Sequence[Comparison], evidence: str) -> list[Claim]:
-    """One claim a limit, over all outputs and shapes: the worst value decides. Nothing compared is a failure."""
+def judge_limits(
+    name: str, limits: Limits, found: Sequence[Comparison], evidence: str, plan: Plan | None = None
+) -> list[Claim]:
+    """One claim a limit, over all outputs and shapes: the worst value decides.
+
+    Nothing compared is a failure, and with ``plan`` so is any of its outputs at any of its parity shapes
+    that was not compared.
+    """
     problems = [item for item in found if item.problem]
+    if plan is not None and found:
+        there = {(item.output, item.shape) for item in found}
+        problems += [
+            Comparison(output, shape, "was not compared")
+            for output in plan.outputs
+            for shape in plan.parity_shapes
+            if (output, shape) not in there
+        ]
     claims = []
     for field in fields(limits):
         limit = getattr(limits, field.name)
@@ -161,7 +176,7 @@ def _limits_claims(record: Record, name: str, step: str, limits: Limits, evidenc
             for field in fields(limits)
             if getattr(limits, field.name) is not None
         ]
-    return judge_limits(name, limits, comparisons(result), evidence)
+    return judge_limits(name, limits, comparisons(result), evidence, record.plan)
 
 
 def _limit_text(limits: Limits, metric: str) -> str:
@@ -192,6 +207,12 @@ def _build(record: Record) -> list[Claim]:
         bound = getattr(fusion, key) if fusion else None
         if bound is not None:
             claims.append(_bound(f"accept.fusion.{key}", bound, facts.get("fusion", {}).get(key), why))
+    texts = facts.get("plan_proof", {})
+    for name, shown in facts.get("plan_shows", {}).items():
+        if name.startswith("overrides"):
+            state: Status = "pass" if shown else "not run"
+            because = "" if shown else f"the fused plan cannot show it: {texts[name]}"
+            claims.append(Claim(f"fused plan carries {name}", state, "shown", evidence="built", why=because))
     limit = record.plan.accept.engine_mib
     if limit is not None:
         size = facts.get("engine_bytes")

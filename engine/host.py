@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 import resource
 import sys
 import time
@@ -71,7 +72,7 @@ def run_step(name: str, context: Context) -> tuple[StepResult | None, Failure | 
             f"{name} ran out of memory", "tooling", fix="use smaller axes or a larger machine"
         )
     except Exception as error:  # noqa: BLE001 - process edge: anything else is a fault of ours
-        why = workspace.outside(error) if isinstance(error, OSError) else ""
+        why = workspace.outside(error, context.out) if isinstance(error, OSError) else ""
         symptom = f"{name}: {why}" if why else f"{type(error).__name__}: {error}"
         return None, Failure(symptom, "tooling", evidence=traceback.format_exc(), bug=not why)
     result = StepResult(
@@ -99,3 +100,5 @@ def _peak_bytes() -> int:
 
 if __name__ == "__main__":
     child.serve(serve)
+    sys.stderr.flush()
+    os._exit(0)  # a thread that the model left running must not hold the run up

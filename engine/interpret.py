@@ -17,12 +17,18 @@ from engine import accept, host, record
 from engine.errors import Failure
 from engine.plain import from_plain, to_plain
 from engine.plan import Plan
-from engine.process import run_child
+from engine.process import Limits, run_child
 from engine.record import Record
 from engine.steps import NAMES, STEPS, Step
 from engine.steps.context import Context
 from engine.values import Issue, StepResult
 
+_CAUSES = {
+    "timeout": "the model or a tool hangs, or --time-limit is too short for it",
+    "signal": "a crash in native code, or the machine ran out of memory",
+    "exit": "the model's code ended the process",
+    "memory": "the memory limit",
+}
 Event = Mapping[str, Any]
 Observer = Callable[[Event], None]
 
@@ -33,6 +39,7 @@ class _Run:
     out: Path
     until: str
     observer: Observer
+    time_limit: float | None = None
     results: dict[str, StepResult] = field(default_factory=dict)
     failed_step: str = ""
     failure: Failure | None = None
@@ -60,12 +67,12 @@ class _Run:
         self.keep(StepResult(step, "failed", failure.symptom, issues=(issue,), log_tail=log_tail))
 
 
-def run(plan: Plan, out: Path, until: str, observer: Observer) -> Record:
+def run(plan: Plan, out: Path, until: str, observer: Observer, time_limit: float | None = None) -> Record:
     """Run the steps up to and including ``until`` in the claimed folder ``out``.
 
-    ``record.json`` in ``out`` is whole after every step.
+    ``record.json`` in ``out`` is whole after every step. ``time_limit`` is in seconds, for each child process.
     """
-    state = _Run(plan, out, until, observer)
+    state = _Run(plan, out, until, observer, time_limit)
     record.write(state.record(), out)
     try:
         for group, steps in _groups(until):
@@ -121,12 +128,13 @@ def run_group(state: _Run, group: str, steps: list[Step]) -> None:
     }
     log = state.out / "logs" / f"{group}.log"
     command = [sys.executable, "-P", "-m", "engine.host"]
-    outcome = run_child(command, request, log=log, on_message=on_message, env=_environment())
+    limits = Limits(seconds=state.time_limit)
+    outcome = run_child(command, request, log=log, limits=limits, on_message=on_message, env=_environment())
     if outcome.kind != "ok" and state.failure is None:
         failure = Failure(
             f"the process running '{current[0]}' {outcome.describe()}",
             "tooling",
-            cause="a crash in native code, or the machine ran out of memory",
+            cause=_CAUSES[outcome.kind],
             fix=f"see {log}",
             evidence="\n".join(outcome.log_tail[-5:]),
         )

@@ -73,11 +73,17 @@ def write(record: Record, out: Path, extra: Mapping[str, Any] | None = None) -> 
     return path
 
 
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is no figure that a run writes")
+
+
 def read(path: Path) -> Record:
     """Read a record. Raises RecipeError when it is none, or of another format."""
     file = path / FILE if path.is_dir() else path
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = json.loads(file.read_text(encoding="utf-8"), parse_constant=_no_constant)
+        if not isinstance(data, dict):
+            raise RecipeError(f"{file}: not a run record")
         if data.get("format") != FORMAT:
             raise RecipeError(f"{file}: record format {data.get('format')}; this version reads {FORMAT}")
         data.pop("verdict", None)
@@ -85,6 +91,6 @@ def read(path: Path) -> Record:
     except OSError as error:
         what = f"{file}: cannot be read: {error.strerror}"
         raise RecipeError(what, hint="run the recipe first: portwright run RECIPE") from None
-    except (json.JSONDecodeError, TypeError, AttributeError, UnicodeDecodeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise RecipeError(f"{file}: not a run record: {error}") from None
     return loaded

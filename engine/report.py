@@ -44,15 +44,16 @@ def render(record: Record, verdict: Verdict, folder: Path, beside: Path) -> str:
     environment.filters["cell"] = cell
     template = environment.get_template("port_report.md.j2")
     prefix = os.path.relpath(folder, beside).replace(os.sep, "/")
-    return template.render(view(record, verdict, "" if prefix == "." else f"{prefix}/"))
+    return template.render(view(record, verdict, "" if prefix == "." else f"{prefix}/", beside.resolve()))
 
 
-def view(record: Record, verdict: Verdict, prefix: str) -> dict[str, Any]:
+def view(record: Record, verdict: Verdict, prefix: str, beside: Path) -> dict[str, Any]:
     """Everything the template prints, as text."""
     plan = record.plan
     build = record.facts("build")
     return {
         "name": plan.name,
+        "prefix": prefix,
         "about": plan.about,
         "verdict": verdict.headline,
         "claims": [_claim(claim) for claim in verdict.claims],
@@ -75,11 +76,13 @@ def view(record: Record, verdict: Verdict, prefix: str) -> dict[str, Any]:
         "parity": _comparisons(record.result("parity")),
         "rehearsal": _comparisons(record.result("rehearse")),
         "half": _half(record),
+        "half_missing": [f"{shape}: {text}" for shape, text in record.facts("source").get("half", {}).items()
+                         if text != "run"],
         "rewrites": record.facts("rewrite").get("applied", []),
         "precision": _precision(record),
         "build": _build(build, record, prefix),
         "bench": _bench(record),
-        "reproduce": reproduce.sections(record, prefix),
+        "reproduce": reproduce.sections(record, prefix, beside),
         "files": [
             {"path": prefix + artifact.path, "bytes": f"{artifact.bytes:,}", "digest": artifact.digest}
             for result in record.results for artifact in result.artifacts.values()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,17 +13,23 @@ from engine.steps import STEPS
 Section = dict[str, str]
 
 
-def sections(record: Record, prefix: str) -> list[Section]:
-    """One section a step that ran. Paths are relative to the report; run them from its folder."""
+def sections(record: Record, prefix: str, beside: Path) -> list[Section]:
+    """One section a step that ran. Paths are relative to ``beside``, the report's folder; run them there."""
+    recipe = os.path.relpath(Path(record.plan.folder) / Path(record.plan.recipe_file).name, beside)
     makers = {
-        "source": _source, "export": _export, "check": _check, "simplify": _simplify, "rewrite": _own,
-        "parity": _parity, "lower": _own, "rehearse": _rehearse, "build": _build, "bench": _own,
+        "source": _source, "export": _export, "check": _check, "simplify": _simplify,
+        "parity": _parity, "rehearse": _rehearse, "build": _build,
     }  # fmt: skip
     found = []
     for step in STEPS:
         result = record.result(step.name)
-        if step.name in makers and result is not None and result.status == "ok":
+        if result is None or result.status != "ok":
+            continue
+        if step.name in makers:
             found += list(makers[step.name](record, prefix, step.name))
+        else:
+            command = f"portwright run {recipe} --until {step.name} --out by_hand"
+            found.append(_section(step.name, "sh", command, "no public tool does this step"))
     return found
 
 
@@ -108,13 +115,6 @@ def _simplify(record: Record, prefix: str, step: str) -> Iterator[Section]:
     yield _section(step, "sh", f"onnxsim {_graph(record, 'export', prefix)} by_hand_simplified.onnx")
 
 
-def _own(record: Record, prefix: str, step: str) -> Iterator[Section]:
-    command = f"portwright run {record.plan.recipe_file} --until {step} --out by_hand"
-    yield _section(
-        step, "sh", command, "from the folder where the recipe was run; no public tool does this step"
-    )
-
-
 def _session_lines(path: str, sample: str) -> list[str]:
     return [
         "import numpy as np",
@@ -170,4 +170,4 @@ def _build(record: Record, prefix: str, step: str) -> Iterator[Section]:
     )
     launcher = "python -m engine.worker.fixed_addresses python -m engine.worker.trt_worker"
     worker = f"{launcher} < {prefix}engine/request.json"
-    yield _section(f"{step}, as it was run", "sh", worker, "from the folder where the recipe was run")
+    yield _section(f"{step}, as it was run", "sh", worker, "writes by_hand.engine")

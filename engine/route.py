@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine import accept, interpret, record, report, workspace
 from engine.accept import Verdict
+from engine.digests import digest_file
 from engine.document import KeyPath
 from engine.errors import Exit, Failure, Problem, RecipeError
 from engine.intake import make_plan
@@ -16,6 +17,7 @@ from engine.interpret import Observer
 from engine.plain import to_plain
 from engine.recipe import LoadedRecipe
 from engine.record import Record
+from engine.values import Artifact
 
 REPORT = "PORT_REPORT.md"
 
@@ -31,7 +33,14 @@ class Outcome:
     message: str = ""
 
 
-def run(path: Path, out: Path | None, until: str, require: Sequence[str], observer: Observer) -> Outcome:
+def run(
+    path: Path,
+    out: Path | None,
+    until: str,
+    require: Sequence[str],
+    observer: Observer,
+    time_limit: float | None = None,
+) -> Outcome:
     """Run a recipe from text to report.
 
     ``out`` holds everything; without it the files go to ``port/`` beside the recipe and the report
@@ -43,7 +52,7 @@ def run(path: Path, out: Path | None, until: str, require: Sequence[str], observ
     report_file = (out or beside) / REPORT
     with workspace.claim(folder):
         report_file.unlink(missing_ok=True)
-        done = interpret.run(planned, folder.resolve(), until, observer)
+        done = interpret.run(planned, folder.resolve(), until, observer, time_limit)
         verdict = accept.judge(done, require)
         record.write(done, folder, {"verdict": to_plain(verdict)})
         report.write(done, verdict, folder, report_file)
@@ -54,13 +63,39 @@ def run(path: Path, out: Path | None, until: str, require: Sequence[str], observ
 
 def render(path: Path, require: Sequence[str], target: Path | None) -> Outcome:
     """Judge and render a stored record again; nothing is run."""
+    if path.suffix in (".yaml", ".yml"):
+        path = path.parent
     place = path if (path / record.FILE).is_file() or path.is_file() else path / "port"
     done = record.read(place)
     folder = place.parent if place.is_file() else place
-    verdict = accept.judge(done, require)
+    verdict = _still_backed(accept.judge(done, require), done, folder)
     report_file = target or (folder if place == path else path) / REPORT
     report.write(done, verdict, folder, report_file)
     return Outcome(done, verdict, report_file, exit_code(done, verdict))
+
+
+def _still_backed(verdict: Verdict, done: Record, folder: Path) -> Verdict:
+    """A stored verdict holds only while the files it is about are the ones that were judged."""
+    faults = [
+        accept.Claim("files", "fail", "unchanged", where=artifact.path, why=fault)
+        for result in done.results
+        for artifact in result.artifacts.values()
+        if (fault := _fault(artifact, folder))
+    ]
+    if not faults:
+        return verdict
+    headline = f"NOT ACCEPTED: {faults[0].where} {faults[0].why}" if verdict.accepted else verdict.headline
+    return replace(verdict, accepted=False, headline=headline, claims=(*verdict.claims, *faults))
+
+
+def _fault(artifact: Artifact, folder: Path) -> str:
+    path = folder / artifact.path
+    if not path.resolve().is_relative_to(folder.resolve()):
+        return "lies outside the folder of the run"
+    if not path.is_file():
+        return "is gone"
+    same = path.stat().st_size == artifact.bytes and digest_file(path) == artifact.digest
+    return "" if same else "was changed since the run"
 
 
 def exit_code(done: Record, verdict: Verdict) -> Exit:

@@ -6,6 +6,7 @@ makes the same ones (numpy's PCG64 streams are stable).
 
 from __future__ import annotations
 
+import math
 import os
 import zlib
 from collections.abc import Mapping
@@ -14,9 +15,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from engine.errors import StepError
 from engine.plan import Plan, PlannedInput, concrete
 
 Array = npt.NDArray[np.generic]
+MOST_ELEMENTS = 2**31  # of one input; TensorRT's own limit on a tensor
 
 
 def make(plan: Plan, shape: str) -> dict[str, Array]:
@@ -26,6 +29,11 @@ def make(plan: Plan, shape: str) -> dict[str, Array]:
 
 def _values(plan: Plan, name: str, item: PlannedInput, shape: str) -> Array:
     size = concrete(item.shape, plan.shapes[shape])
+    if math.prod(size) > MOST_ELEMENTS:
+        raise StepError(
+            f"input '{name}' at shape '{shape}' would have {math.prod(size):,} elements",
+            klass="shape", fix="use smaller axes", where="axes", usage=True,
+        )  # fmt: skip
     rng = np.random.default_rng([plan.seed, zlib.crc32(name.encode()), zlib.crc32(shape.encode())])
     first, second = item.numbers if item.numbers else (0.0, 0.0)
     values: Array

@@ -36,9 +36,12 @@ class Port(torch.nn.Module):
         self.model = model
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
+        self.modified: set[str] = set()
+        self.not_ported: tuple[str, ...] = ()
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         returned = self.model(**dict(zip(self.inputs, tensors, strict=True)))
+        self.not_ported = left_out(returned, self.outputs)
         return tuple(named_outputs(returned, self.outputs).values())
 
 
@@ -48,7 +51,7 @@ def load(planned: PlannedModel) -> torch.nn.Module:
     name = f"{Path(planned.file).name}:{planned.function}"
     try:
         model = function(Path(planned.weights)) if planned.weights else function()
-    except Exception as error:  # process edge: the customer's code may raise anything
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # process edge: it may raise anything
         raise _theirs(f"{name} raised", error, "model.python") from error
     if not isinstance(model, torch.nn.Module):
         symptom = f"{name} returned {type(model).__name__}, expected a torch.nn.Module"
@@ -66,7 +69,7 @@ def _import(file: Path) -> Any:
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # process edge: see load
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # process edge: see load
         raise _theirs(f"importing {file.name} raised", error, "model.python") from error
     return module
 
@@ -78,7 +81,7 @@ def _theirs(symptom: str, error: BaseException, where: str, klass: str = "toolin
         for frame in frames
         if "site-packages" not in frame.filename and not frame.filename.startswith(_HERE)
     ]
-    last = own[-1] if own else frames[-1] if frames else None
+    last = own[-1] if own else None
     spot = f"{Path(last.filename).name}:{last.lineno}: {last.line}" if last else ""
     lines = str(error).strip().splitlines()
     text = lines[0] if lines else ""
@@ -144,6 +147,20 @@ def named_outputs(returned: Any, wanted: Sequence[str]) -> dict[str, torch.Tenso
     return dict(zip(wanted, chosen, strict=True))
 
 
+def left_out(returned: Any, wanted: Sequence[str]) -> tuple[str, ...]:
+    """Keys of a mapping or dataclass that hold something and are not among the declared outputs."""
+    if not isinstance(returned, Mapping) and not dataclasses.is_dataclass(returned):
+        return ()
+    fields = dict(returned) if isinstance(returned, Mapping) else _fields(returned)
+    return tuple(str(key) for key, value in fields.items() if value is not None and key not in wanted)
+
+
+def optional_inputs(model: torch.nn.Module, plan: Plan) -> list[str]:
+    """Parameters of ``forward`` with a default that the recipe leaves out."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    return [p.name for p in parameters if p.default is not p.empty and p.name not in plan.inputs]
+
+
 def _fields(returned: Any) -> dict[str, Any]:
     return {field.name: getattr(returned, field.name) for field in dataclasses.fields(returned)}
 
@@ -162,20 +179,25 @@ def _outputs_error(symptom: str, fix: str, index: int | None) -> StepError:
 
 
 def call(port: Port, inputs: Mapping[str, Array], shape: str) -> dict[str, Array]:
-    """Run the port on numpy inputs; numpy outputs by name, floats as float32."""
-    tensors = [torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in port.inputs]
-    dtype = next((p.dtype for p in port.parameters() if p.is_floating_point()), torch.float32)
-    if dtype in (torch.float16, torch.bfloat16):
-        tensors = [tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors]
+    """Run the port on copies of numpy inputs; numpy outputs by name, floats as float32.
+
+    Inputs that the model changed in place are added to ``port.modified``.
+    """
+    tensors = [torch.from_numpy(np.array(inputs[name])) for name in port.inputs]
+    half = next((p.dtype for p in port.parameters() if p.dtype in (torch.float16, torch.bfloat16)), None)
+    given = [tensor.to(half) if half and tensor.is_floating_point() else tensor for tensor in tensors]
     try:
         with torch.no_grad():
-            outputs = port(*tensors)
+            outputs = port(*given)
     except StepError:
         raise
-    except Exception as error:  # process edge: the customer's code may raise anything
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # process edge: it may raise anything
         sizes = ", ".join(f"{name} {list(inputs[name].shape)}" for name in port.inputs)
         where = "inputs" if shape == "export" else "axes"
         raise _theirs(f"forward at shape '{shape}' ({sizes}) raised", error, where, "shape") from error
+    for name, tensor in zip(port.inputs, tensors, strict=True):
+        if not np.array_equal(tensor.float().numpy(), inputs[name].astype(np.float32)):
+            port.modified.add(name)
     return {name: _numpy(value) for name, value in zip(port.outputs, outputs, strict=True)}
 
 

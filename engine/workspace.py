@@ -32,6 +32,7 @@ OUTSIDE = frozenset(
     }
 )
 _LOCK = ".lock"
+_FULL = 16 * 2**20  # bytes
 
 
 @contextmanager
@@ -70,8 +71,13 @@ def _clear(folder: Path) -> None:
     (folder / "logs").mkdir()
 
 
-def outside(error: OSError) -> str:
-    """What an operating system error says when it is not ours to mend; empty otherwise."""
+def outside(error: OSError, folder: Path | None = None) -> str:
+    """What an operating system error says when it is not ours to mend; empty otherwise.
+
+    Some libraries report a failed write without an error number; a full disk under ``folder`` explains it.
+    """
+    if error.errno is None and folder is not None and shutil.disk_usage(folder).free < _FULL:
+        return f"the disk is full: {shutil.disk_usage(folder).free:,} bytes free in {folder}"
     if error.errno not in OUTSIDE:
         return ""
     return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)

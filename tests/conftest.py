@@ -81,6 +81,10 @@ RECIPE = """
 """
 
 
+def dedent(text: str) -> str:
+    return textwrap.dedent(text).lstrip()
+
+
 @pytest.fixture
 def toy(tmp_path: Path) -> Callable[..., Path]:
     """Write a toy recipe and its model into a folder; ``edit`` pairs replace text in the recipe."""
@@ -88,12 +92,12 @@ def toy(tmp_path: Path) -> Callable[..., Path]:
     def make(*edit: tuple[str, str], model: str = MODEL, recipe: str = RECIPE) -> Path:
         folder = tmp_path / "toy"
         folder.mkdir(exist_ok=True)
-        text = textwrap.dedent(recipe).lstrip()
+        text = dedent(recipe)
         for old, new in edit:
             assert old in text, old
             text = text.replace(old, new)
         (folder / "recipe.yaml").write_text(text)
-        (folder / "model.py").write_text(textwrap.dedent(model).lstrip())
+        (folder / "model.py").write_text(dedent(model))
         return folder
 
     return make

@@ -101,18 +101,31 @@ def test_a_precomputed_mask_buffer_is_clamped_value_by_value(tmp_path: Path) -> 
     assert report.constants[0].count == 1
 
 
-def test_an_inverted_mask_is_clamped(tmp_path: Path) -> None:
+def test_an_inverted_mask_is_clamped_where_it_only_reaches_a_softmax(tmp_path: Path) -> None:
     body = """
-    g (float[n, 4] x, int64[n, 4] keep) => (float[n, 4] y, float[n, 4] scores)
-    <float one = {1}, float off = {-3.4e38}>
-    {
+    g (float[n, 4] x, int64[n, 4] keep) => (float[n, 4] y{more})
+    <float one = {{1}}, float off = {{-3.4e38}}>
+    {{
       [f] k = Cast <to = 1> (keep)  [inv] i = Sub (one, k)  [mul] m = Mul (i, off)
       [add] scores = Add (x, m)  [soft] y = Softmax (scores)
-    }
+    }}
     """
-    model, report = lowered(tmp_path, body)  # the scores are an output, so only the 0/1 operand tells
+    model, _ = lowered(tmp_path, body.format(more=""))
     assert content(model, "off") == [-32752.0]
-    assert kept(report) == set()
+    # As an output the number itself counts.
+    model, report = lowered(tmp_path, body.format(more=", float[n, 4] scores"))
+    assert content(model, "off") == [pytest.approx(-3.4e38)]
+    assert "mul" in kept(report)
+
+
+def test_a_huge_number_that_may_come_out_is_not_clamped(tmp_path: Path) -> None:
+    body = """
+    g (float[n, 4] x) => (float[n, 4] y) <float ten = {10}, float off = {-1e30}>
+    { [big] b = Greater (x, ten)  [pick] y = Where (b, off, x) }
+    """
+    model, report = lowered(tmp_path, body)
+    assert content(model, "off") == [pytest.approx(-1e30)]
+    assert report.node_types["pick"] == "fp32"
 
 
 def test_a_bound_goes_to_the_largest_value(tmp_path: Path) -> None:

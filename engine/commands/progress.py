@@ -47,7 +47,7 @@ class Bar(Silent):
 
     @staticmethod
     def fits() -> bool:
-        return sys.stdout.isatty()
+        return sys.stdout is not None and sys.stdout.isatty()
 
     def __enter__(self) -> Bar:
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -82,5 +82,6 @@ def summary(result: StepResult) -> str:
     """One line on a step that ended."""
     mark = {"ok": "ok", "failed": "FAILED", "not-run": "not run"}[result.status]
     index = NAMES.index(result.step) + 1
-    tail = f"{result.seconds:6.1f} s" if result.status == "ok" else result.why
+    why = result.why.splitlines()
+    tail = f"{result.seconds:6.1f} s" if result.status == "ok" else why[0] if why else ""
     return f"[{index:>2}/{len(NAMES)}] {result.step:<9} {mark:<8} {tail}"

@@ -8,7 +8,7 @@ import click
 
 from engine import route
 from engine.commands.run import required_steps
-from engine.errors import Exit
+from engine.errors import Exit, RecipeError
 
 
 @click.command("report")
@@ -19,7 +19,11 @@ from engine.errors import Exit
 @click.option("--require", default="", help="Steps that must have run, by comma; otherwise exit 1.")
 def command(run: Path, output: Path | None, require: str) -> Exit:
     """Render the report of RUN (a recipe folder, an output folder or a record.json) again. Runs nothing."""
-    outcome = route.render(run, required_steps(require), output)
+    try:
+        outcome = route.render(run, required_steps(require), output)
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        # What a run writes can be judged; this was changed by hand.
+        raise RecipeError(f"{run}: not a usable run record: {type(error).__name__}: {error}") from error
     click.echo(f"{outcome.record.plan.name}: {outcome.verdict.headline}")
     click.echo(f"report: {outcome.report}")
     return outcome.exit_code

@@ -22,6 +22,9 @@ from engine.steps import NAMES
     "--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for everything that is written."
 )
 @click.option("--until", type=click.Choice(NAMES), default=NAMES[-1], help="Stop after this step.")
+@click.option(
+    "--time-limit", type=click.FloatRange(min=0, min_open=True), help="Seconds for a group of steps."
+)
 @click.option("--require", default="", help="Steps that must have run, by comma; otherwise exit 1.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the outcome as JSON, and events as JSON lines on stderr."
@@ -29,13 +32,20 @@ from engine.steps import NAMES
 @click.option("--quiet", "-q", is_flag=True, help="Print only the verdict.")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 def command(
-    recipe: Path, out: Path | None, until: str, require: str, as_json: bool, quiet: bool, debug: bool
+    recipe: Path,
+    out: Path | None,
+    until: str,
+    require: str,
+    time_limit: float | None,
+    as_json: bool,
+    quiet: bool,
+    debug: bool,
 ) -> Exit:
     """Run RECIPE from PyTorch to TensorRT engine and port report."""
     wanted = required_steps(require)
     view = Silent(as_json) if as_json or quiet else Bar() if Bar.fits() else Lines()
     with view:
-        outcome = route.run(recipe, out, until, wanted, view.observe)
+        outcome = route.run(recipe, out, until, wanted, view.observe, time_limit)
     _print(outcome, as_json, debug)
     return outcome.exit_code
 

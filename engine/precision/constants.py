@@ -20,7 +20,7 @@ from engine.precision.ops import is_blind, moves_data
 from engine.precision.prepare import nodes, values
 from engine.precision.report import ConstantChange
 from engine.precision.selectors import Assignment, module_of
-from engine.precision.sources import Origins, readers
+from engine.precision.sources import readers
 from engine.precision.weights import Scan, convert, scan
 from engine.samples import Array
 
@@ -29,7 +29,6 @@ _SINGLE = 64  # a tensor of at most this many values is judged for tininess, a l
 _TO_SOFTMAX = frozenset({"Add", "Sub", "Mul", "Min", "Max", "Clip"})
 _SOFTMAXES = frozenset({"Softmax", "LogSoftmax", "Attention"})
 _BOUNDS = frozenset({"Clip", "Min", "Max"})
-_SELECTS = frozenset({"Where", "Pad", "ScatterND", "ScatterElements"})
 _COMPARES = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 _TINY_MATTERS = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Max", "Clip", "Reciprocal", "Log", "Sqrt"})
 _ON_THE_WAY = frozenset({"Sqrt", "Pow", "Reciprocal", "Neg", "Max", "Clip"})
@@ -51,9 +50,9 @@ class Study:
     scans: dict[tuple[ir.Value, Precision], Scan] = field(default_factory=dict)
 
 
-def study(model: ir.Model, assignment: Assignment, origins: Origins, wide: Collection[ir.Node]) -> Study:
+def study(model: ir.Model, assignment: Assignment, wide: Collection[ir.Node]) -> Study:
     """Judge every constant against the types of its readers; ``wide`` are nodes that are FP32 anyway."""
-    judge = _Judge(assignment, origins)
+    judge = _Judge(assignment)
     for value, tensor in constants_of(model):
         members = [node for node in readers(value) if node is not None and not is_blind(node)]
         asked: dict[Precision, list[ir.Node]] = {}
@@ -92,8 +91,8 @@ class _Case:
 class _Judge:
     """Fills a ``Study``, one case at a time."""
 
-    def __init__(self, assignment: Assignment, origins: Origins) -> None:
-        self._assignment, self._origins = assignment, origins
+    def __init__(self, assignment: Assignment) -> None:
+        self._assignment = assignment
         self.study = Study()
 
     def judge(self, case: _Case) -> None:
@@ -120,18 +119,9 @@ class _Judge:
             return limits.largest / 2
         if found.least < _SENTINEL:
             return 0.0
-        direct = readers(case.value, moves=False)
-        picked = all(node is not None and node.op_type in _SELECTS for node in direct)
-        if not picked and not all(self._only_switches(node, case.value) for node in case.members):
-            return 0.0
-        bound = not picked and any(node.op_type in _BOUNDS for node in case.members)
-        return limits.largest if bound else limits.largest / 2
-
-    def _only_switches(self, node: ir.Node, value: ir.Value) -> bool:
-        if node.op_type in _BOUNDS | _COMPARES | {"Add", "Sub"}:
-            return True
-        others = [item for item in node.inputs if item is not None and item is not value]
-        return node.op_type == "Mul" and all(map(self._origins.from_integers, others))
+        # Anywhere else the number itself may come out at the end, where -1e30 and -32752 are not the same.
+        compared = all(node.op_type in _BOUNDS | _COMPARES for node in case.members)
+        return limits.largest if compared else 0.0
 
     def _judge_tiny(self, case: _Case) -> None:
         touched = [node for node in case.members if node.op_type in _TINY_MATTERS]

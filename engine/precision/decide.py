@@ -38,7 +38,7 @@ def decide(model: ir.Model, assignment: Assignment, io: Boundary) -> Decision:
     for node, reason in _index_arithmetic(floats, origins, opsets):
         if (node.name or "") not in assignment.pinned and asked[node] != ir.DataType.FLOAT:
             reasons.setdefault(node, reason)
-    found = study(model, assignment, origins, reasons.keys() | _wide(asked))
+    found = study(model, assignment, reasons.keys() | _wide(asked))
     for node, reason in found.wide.items():
         if asked[node] != ir.DataType.FLOAT:
             reasons.setdefault(node, reason)

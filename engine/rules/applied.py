@@ -157,11 +157,15 @@ def _kinds(match: Match, name: str) -> tuple[Kind, ...]:
     assert value is not None
     spec = match.rule.proof.inputs.get(name)
     named = tuple(kind for kind in spec.values if not samples.is_constant(kind)) if spec else ()
-    if match.rule.where.get(name, {}).get("finite"):
-        return named or ("normal", "huge")
     dtype = element_type(value)
     assert dtype is not None
-    return named or samples.default_kinds(dtype.numpy())
+    if match.rule.where.get(name, {}).get("finite"):
+        return named or ("normal", "huge")
+    if not named:
+        return samples.default_kinds(dtype.numpy())
+    # A proof may name easy values only; a graph of somebody else's gets ordinary and large ones all the same.
+    extra = ("normal", "huge") if dtype.is_floating_point() and "edges" not in named else ()
+    return (*named, *(kind for kind in extra if kind not in named))
 
 
 def _feed(

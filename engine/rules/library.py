@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from engine.errors import RecipeError
@@ -28,3 +29,15 @@ def files_of(name: str, folder: Path | None = None) -> tuple[Path, ...]:
     path = path_of(name, folder)
     python = path.with_suffix(".py")
     return (path, python) if python.exists() else (path,)
+
+
+def for_op(op: str, folder: Path | None = None) -> tuple[str, ...]:
+    """Names of the rules whose pattern holds operator ``op``; by their text, nothing is loaded."""
+    wanted = re.compile(rf"= *{re.escape(op)} *[<(]")
+    found = []
+    for name in names(folder):
+        text = path_of(name, folder).read_text(encoding="utf-8")
+        pattern = re.split(r"\n(?=\w)", text.partition("\nmatch:")[2])[0]
+        if wanted.search(pattern):
+            found.append(name)
+    return tuple(found)

@@ -14,6 +14,7 @@ from engine.errors import RecipeError, StepError
 from engine.fused_plan import FusedLayer
 from engine.plan import Plan, concrete
 from engine.process import Limits, Outcome
+from engine.rules import library
 from engine.steps.context import Context, Done
 from engine.values import Issue
 
@@ -33,9 +34,8 @@ def run(context: Context) -> Done:
     verbose = context.out / "logs" / "build-verbose.log"
     request = _request(context, engine, verbose)
     request_file = folder / "request.json"
-    request_file.write_text(
-        json.dumps(request | {"op": "build", "module": tool.module}) + "\n", encoding="utf-8"
-    )
+    by_hand = {"op": "build", "module": tool.module, "engine": "by_hand.engine", "verbose_log": "by_hand.log"}
+    request_file.write_text(json.dumps(request | by_hand) + "\n", encoding="utf-8")
     outcome = toolchain.build(
         tool,
         request,
@@ -82,6 +82,7 @@ def _plan_facts(layers: Sequence[FusedLayer], asked: Any) -> dict[str, Any]:
         "fusion": {"layers": summary["layers"], "attention": summary["attention"]},
         "fused_types": dict(sorted(written.items())),
         "plan_proof": {name: item.text for name, item in proofs.items()},
+        "plan_shows": {name: item.shown > 0 and item.hidden == 0 for name, item in proofs.items()},
     }
 
 
@@ -137,14 +138,17 @@ def _answer(outcome: Outcome, verbose: Path, plan: Plan) -> dict[str, Any]:
             f"{first['text'].strip()}{more} [{result['stage']}]",
             klass="op" if first.get("op") or first.get("node") or result["stage"] == "parse" else "tooling",
             cause=str(first.get("code", "")),
-            fix=_advice(first["text"], result["stage"]),
+            fix=_advice(first["text"], result["stage"], first.get("op") or ""),
             where="build",
             evidence="\n".join(json.dumps(error) for error in result["errors"][:5]),
         )
     return result
 
 
-def _advice(text: str, stage: str) -> str:
+def _advice(text: str, stage: str, op: str) -> str:
+    rules = library.for_op(op) if op else ()
+    if rules:
+        return f"rules that start from {op}: {', '.join(rules)} (rewrites)"
     if re.search(r"\b(Half|Float|BFloat16)\b", text):
         return "give the node and its neighbours one type (precision.overrides)"
     if stage in ("parse", "build"):

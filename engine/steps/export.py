@@ -214,13 +214,14 @@ def _failed(who: str, error: BaseException) -> StepError:
     while chain[-1].__cause__ is not None:
         chain.append(chain[-1].__cause__)
     lines = [line for line in str(chain[-1]).strip().splitlines() if line.strip()]
-    text = " ".join(line.strip() for line in lines[:3])[:600]
+    text = " ".join(line.strip() for line in lines[:8])[:900]
     shape = "constraint" in text.lower() or "specializ" in text.lower() or "dynamic" in text.lower()
     return StepError(
         f"{who} failed: {type(chain[-1]).__name__}: {text}",
         klass="shape" if shape else "export",
-        fix="see the log for the exporter's whole text; the other exporter may take this model",
-        where="axes" if shape else "export",
+        fix="the whole text is in the log torch.log; the torchscript exporter takes more models, but it bakes"
+        " Python values and branches into the graph",
+        where="axes" if shape else "model.python",
         evidence="".join(traceback.format_exception(error))[-4000:],
     )
 

@@ -49,6 +49,15 @@ def run(context: Context) -> Done:
     )
 
 
+def _hint(item: Any) -> str:
+    """The layer's module where it has one: a single node is seldom the whole cure."""
+    if item.module:
+        return f'try: {{module: "{item.module}", type: fp32, because: {item.kind}}}'
+    if item.op == "Cast":
+        return f"a wider type for what feeds {item.value}"
+    return f"try: {{node: {item.node}, type: fp32, because: {item.kind}}}, and the nodes around it"
+
+
 def _probe_shape(shapes: tuple[str, ...]) -> str:
     return "odd" if "odd" in shapes else shapes[0]
 
@@ -72,7 +81,7 @@ def _probe(context: Context, lowered: Any, shape: str) -> tuple[dict[str, Any], 
             "rehearse", "numeric",
             f"{item.kind} begins at {item.node} ({item.op})" + (f" in {item.module}" if item.module else ""),
             cause=f"its values reach {item.low:.3g} .. {item.high:.3g}",
-            fix=f"try: {{node: {item.node}, type: fp32, because: {item.kind}}}",
+            fix=_hint(item),
             evidence=f"tensor {item.value} at shape {shape}; {len(probe.affected)} nodes affected",
             disposition="open",
         )

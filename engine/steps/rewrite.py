@@ -92,9 +92,10 @@ def _issues(done: Applications, rewrite: PlannedRewrite) -> list[Issue]:
     modules = sorted({item.module for item in done.accepted if item.module})
     shown = ", ".join(modules[:2]) + (" ..." if len(modules) > 2 else "")
     worst = max((proof.max_abs for proof in proofs), default=0.0)
+    places = f"{len(done.accepted)} place" + ("" if len(done.accepted) == 1 else "s")
     issues = [
         Issue(
-            "rewrite", rule.klass, f"pattern of rule {done.rule} found {len(done.accepted)} times",
+            "rewrite", rule.klass, f"pattern of rule {done.rule} found in {places}",
             cause=" ".join(rule.why.split()).split(". ")[0],
             fix=f"{done.rule}: {done.nodes_before} nodes became {done.nodes_after}",
             evidence=f"{cases} proofs, largest difference {worst:.2g}" + (f"; in {shown}" if shown else ""),

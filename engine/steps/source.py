@@ -29,6 +29,7 @@ def run(context: Context) -> Done:
     weights = _weights_facts(plan)
     model = torch_model.load(plan.model)
     torch_model.check_signature(model, plan)
+    _require_fp32(model)
     issues = list(_set_eval(model))
     port = torch_model.Port(model, tuple(plan.inputs), plan.outputs).eval()
     context.memo["port"] = port
@@ -57,8 +58,42 @@ def run(context: Context) -> Done:
         "repeatable": True,
         **weights,
     }
+    issues += _notes(port, torch_model.optional_inputs(model, plan))
     measurements = {"half_seconds": half_seconds}
     return Done(facts=facts, measurements=measurements, artifacts=artifacts, issues=tuple(issues))
+
+
+def _require_fp32(model: Any) -> None:
+    """The reference of every comparison is FP32; other parameters would be rounded or narrowed on the way."""
+    import torch
+
+    for name, parameter in model.named_parameters():
+        if parameter.dtype in (torch.float16, torch.bfloat16, torch.float64):
+            kind = str(parameter.dtype).removeprefix("torch.")
+            raise StepError(
+                f"the model's parameters are {kind} ({name})",
+                klass="numeric",
+                fix="return the model in float32 (model.float()); the recipe's precision makes it narrower",
+                where="model.python",
+                usage=True,
+            )
+
+
+def _notes(port: Any, optional: list[str]) -> list[Issue]:
+    """What a reader must know about how the model was called."""
+    notes = []
+    if port.modified:
+        names = ", ".join(sorted(port.modified))
+        cause = "an operation such as ReLU(inplace=True) on the input itself"
+        fix = "every run got a copy; the exported graph has no such side effect"
+        notes.append(Issue("source", "export", f"the model changes its input in place ({names})", cause, fix))
+    if port.not_ported:
+        names = ", ".join(port.not_ported)
+        notes.append(Issue("source", "export", f"returned by the model and not ported: {names}"))
+    if optional:
+        names = ", ".join(optional)
+        notes.append(Issue("source", "export", f"optional inputs left at their defaults: {names}"))
+    return notes
 
 
 def _weights_facts(plan: Plan) -> dict[str, Any]:
@@ -82,10 +117,15 @@ def _weights_facts(plan: Plan) -> dict[str, Any]:
 
 
 def _set_eval(model: Any) -> list[Issue]:
-    training = [name or "the model" for name, module in model.named_modules() if module.training]
+    from torch.nn.modules import batchnorm, dropout
+
+    # A module without these behaves the same in both modes.
+    matters = (batchnorm._BatchNorm, dropout._DropoutNd)
+    training = [name or "the model" for name, module in model.named_modules()
+                if module.training and isinstance(module, matters)]  # fmt: skip
+    model.eval()
     if not training:
         return []
-    model.eval()
     shown = ", ".join(training[:3]) + (f" and {len(training) - 3} more" if len(training) > 3 else "")
     return [
         Issue(
