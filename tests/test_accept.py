@@ -58,7 +58,12 @@ def record(*results: StepResult, until: str = "score") -> Record:
 BEFORE = tuple(StepResult(name, "ok") for name in ("source", "export", "check", "lower"))
 
 
-def compared(step: str, *items: Comparison) -> StepResult:
+def compared(step: str, item: Comparison) -> StepResult:
+    """A step that found ``item`` for every output at every shape."""
+    _, plan = intake.make_plan(FULL)
+    items = [
+        replace(item, output=output, shape=shape) for output in plan.outputs for shape in plan.parity_shapes
+    ]
     return StepResult(step, "ok", measurements={"comparisons": to_plain(items)})
 
 
@@ -84,6 +89,16 @@ def test_required_steps() -> None:
     )
     assert not accept.judge(done, ["verify"]).accepted
     assert accept.judge(done, ["build"]).accepted
+
+
+@pytest.mark.parametrize("step", ["parity", "rehearse"])
+def test_an_output_at_a_shape_that_was_not_compared(step: str) -> None:
+    whole = {name: compared(name, GOOD) for name in ("parity", "rehearse")}
+    items = whole[step].measurements["comparisons"]
+    whole[step] = StepResult(step, "ok", measurements={"comparisons": items[:-1]})
+    verdict = accept.judge(record(whole["parity"], whole["rehearse"], BUILT))
+    assert not verdict.accepted
+    assert any("was not compared" in claim.why for claim in verdict.claims)
 
 
 def test_failed_step_is_never_accepted() -> None:
