@@ -17,7 +17,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from engine import intake, interpret, route
+from engine import intake, interpret, route, workspace
 from engine.digests import digest_file
 from engine.errors import Exit
 from tests.conftest import ROOT, Cli, record_of
@@ -354,7 +354,8 @@ def test_no_toolchain_is_no_acceptance(toy: Callable[..., Path], monkeypatch: py
         raise RecipeError("no TensorRT here", hint="pip install 'portwright[cpu]'")
 
     monkeypatch.setattr(toolchain, "resolve", none)
-    done = interpret.run(planned, folder, "build", silent)
+    with workspace.claim(folder):
+        done = interpret.run(planned, folder, "build", silent)
     monkeypatch.setattr(toolchain, "resolve", real)
     from engine import accept
 

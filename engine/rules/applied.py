@@ -164,7 +164,8 @@ def _kinds(match: Match, name: str) -> tuple[Kind, ...]:
     if not named:
         return samples.default_kinds(dtype.numpy())
     # A proof may name easy values only; a graph of somebody else's gets ordinary and large ones all the same.
-    extra = ("normal", "huge") if dtype.is_floating_point() and "edges" not in named else ()
+    wide: Kind = {"uniform": [-1000.0, 1000.0]}
+    extra: tuple[Kind, ...] = ("normal", wide) if dtype.is_floating_point() and "edges" not in named else ()
     return (*named, *(kind for kind in extra if kind not in named))
 
 
