@@ -83,27 +83,36 @@ def _problem(file: str, lines: tuple[str, ...], mark: Mark, what: str, hint: str
 def read(path: Path, name: str | None = None) -> Document:
     """Read a YAML file. Raises RecipeError with every structural problem and its place."""
     shown = name or str(path)
+    return parse(text_of(path, shown), shown)
+
+
+def text_of(path: Path, name: str | None = None) -> str:
+    """The text of a file; RecipeError where it cannot be read, is too large or not UTF-8."""
+    shown = name or str(path)
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         raise RecipeError(f"{shown}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    return decode(raw, shown)
+    return _text(raw, shown)
 
 
 def decode(raw: bytes, name: str) -> Document:
     """Parse the bytes of a YAML file; see :func:`read`."""
+    return parse(_text(raw, name), name)
+
+
+def _text(raw: bytes, name: str) -> str:
     if len(raw) > MAX_BYTES:
         raise RecipeError(f"{name}: more than {MAX_BYTES:,} bytes; a recipe may have that many")
     try:
-        text = raw.decode("utf-8-sig")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         column = error.start - (raw.rfind(b"\n", 0, error.start) + 1) + 1
         raise RecipeError(
             [Problem(f"byte 0x{raw[error.start]:02x} is not UTF-8", Place(name, line, column))]
         ) from None
-    return parse(text, name)
 
 
 def parse(text: str, name: str = "<text>") -> Document:
