@@ -34,9 +34,13 @@ _COUNTED = {
 @functools.cache
 def load(name: str) -> dict[str, Any]:
     """The shipped schema ``name`` (``recipe`` or ``rule``) as plain data."""
-    text = (data_dir("schemas") / f"{name}.schema.json").read_text(encoding="utf-8")
-    schema: dict[str, Any] = json.loads(text)
+    schema: dict[str, Any] = json.loads(text(name))
     return schema
+
+
+def text(name: str) -> str:
+    """The shipped schema as it stands in its file."""
+    return (data_dir("schemas") / f"{name}.schema.json").read_text(encoding="utf-8")
 
 
 def problems(document: Document, name: str) -> list[Problem]:
