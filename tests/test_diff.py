@@ -176,6 +176,15 @@ def test_summary(pair: Callable[..., tuple[str, str]]) -> None:
     )
 
 
+def test_the_readme_shows_what_is_printed(pair: Callable[..., tuple[str, str]]) -> None:
+    block = re.search(r"```\n(export\.opset.*?)\n```", (ROOT / "README.md").read_text(), re.S)
+    assert block is not None
+    override = "    - {op: Softmax, type: fp32, because: large scores}\n"
+    more = '    - {module: "**.LayerNorm", type: fp32, because: layer normalisation in FP16 may overflow}\n'
+    found = compare.compare(*pair(("18", "17"), ("1e-2", "2e-2"), (override, override + more)))
+    assert words.text(found) == block[1]
+
+
 def test_markdown_is_safe_and_loud(pair: Callable[..., tuple[str, str]]) -> None:
     reason = "see #12, @someone, <b>bold</b> | `x` and https://a.b/c [l](m)"
     found = compare.compare(*pair(("large scores", json.dumps(reason)), ("1e-2", "2e-2")))
