@@ -38,10 +38,11 @@ def for_type(key: str, wanted: Sequence[str], value: Any) -> str:
         return f"did you mean true or false? In this language '{value}' is text"
     if isinstance(value, float) and "integer" in wanted and value == int(value):
         return f"write {int(value)}"
-    if "string" in wanted and isinstance(value, bool | int | float):
+    if wanted == ["string"] and isinstance(value, bool | int | float):
         return "put it in quotes if it is text"
     if wanted == ["array"] and isinstance(value, str | int | float):
-        return "a list of one is written [x]"
+        words = re.split(r"[ ,]+", str(value).strip())
+        return f"write [{', '.join(words)}]" if len(str(value)) <= 60 else "a list is written [a, b]"
     return ""
 
 

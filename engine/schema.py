@@ -186,6 +186,8 @@ def _too_few(document: Document, path: Any, error: Any) -> Iterator[Problem]:
 
 def _describe(schema: Any) -> str:
     text = str(schema.get("description", ""))
+    if not text and "properties" in schema:
+        return f"one of: {', '.join(schema['properties'])}"
     examples = schema.get("examples")
     if examples:
         text += f" Example: {json.dumps(examples[0])}" if text else f"example: {json.dumps(examples[0])}"

@@ -54,7 +54,7 @@ def tree(data: Any) -> Node:
         return Node(pairs=[(key, tree(value)) for key, value in data.items()])
     if isinstance(data, list):
         return Node(items=[tree(value) for value in data])
-    return Node(text=json.dumps(data))
+    return Node(text=json.dumps(data, ensure_ascii=False))
 
 
 def write(root: Node) -> str:
