@@ -28,9 +28,6 @@ MAX_DIGITS = 100
 MAX_PROBLEMS = 100
 
 _BREAK = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")  # what the YAML scanner counts as the end of a line
-_NO_TEXT = re.compile(
-    "[^\\t\\n\\r -~\\x85\\xa0-\\ud7ff\\ue000-\\ufefe\\uff00-\\ufffd\\U00010000-\\U0010ffff]"
-)
 
 _INT = re.compile(r"[-+]?[0-9]+\Z|0x[0-9a-fA-F]+\Z|0o[0-7]+\Z")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
@@ -132,10 +129,11 @@ def parse(text: str, name: str = "<text>") -> Document:
 
 
 def _refuse_characters(text: str, name: str, lines: tuple[str, ...]) -> None:
-    found = _NO_TEXT.search(text)
-    if found:
-        before = _BREAK.split(text[: found.start()])
-        what = f"character U+{ord(found[0]):04X} has no place in a text file"
+    found = yaml.reader.Reader.NON_PRINTABLE.search(text)
+    spot = found.start() if found else text.find("\ufeff")  # a byte order mark inside the text
+    if spot >= 0:
+        before = _BREAK.split(text[:spot])
+        what = f"character U+{ord(text[spot]):04X} has no place in a text file"
         raise RecipeError([_problem(name, lines, Mark(len(before) - 1, len(before[-1]), 1), what)])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -10,10 +9,11 @@ from typing import Any
 
 _SWITCHES = frozenset({"y", "n", "yes", "no", "on", "off"})
 _NONE_WORDS = frozenset({"no", "off", "false", "null", "~", "disabled", "never"})
-_CLOCK = re.compile(r"\d+(:\d\d)+\Z")
-_GROUPED = re.compile(r"[-+]?\d{1,3}([,_ ]\d{3})+(\.\d+)?\Z|[-+]?\d+(_\d+)+\Z")
-_UNIT = re.compile(r"([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*([A-Za-z%]+)\Z")
-_SIGN = re.compile(r"(?:[:\[{,-]\s+|[\[{]|\s)([*&!%@`>|][^,\]}#]*)")
+# Not compiled here: most runs need no hint.
+_CLOCK = r"\d+(:\d\d)+\Z"
+_GROUPED = r"[-+]?\d{1,3}([,_ ]\d{3})+(\.\d+)?\Z|[-+]?\d+(_\d+)+\Z"
+_UNIT = r"([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*([A-Za-z%]+)\Z"
+_SIGN = r"(?:[:\[{,-]\s+|[\[{]|\s)([*&!%@`>|][^,\]}#]*)"
 
 # What a key counts in, told by the end of its name, and how many of it one named unit is.
 _COUNTS: dict[str, tuple[str, dict[str, float]]] = {
@@ -26,6 +26,8 @@ _COUNTS: dict[str, tuple[str, dict[str, float]]] = {
 
 def nearest(word: str, words: Iterable[str]) -> str:
     """``did you mean 'x'?`` for the closest of ``words``, or an empty string."""
+    import difflib
+
     close = difflib.get_close_matches(word, list(words), n=1, cutoff=0.6) if len(word) <= 80 else []
     return f"did you mean '{close[0]}'?" if close else ""
 
@@ -57,9 +59,9 @@ def _text_for_number(key: str, text: str) -> str:
         return f"did you mean a number? In this language '{word}' is text"
     if word.lower() in (".inf", "-.inf", "+.inf", ".nan"):
         return "a number here is finite"
-    if _CLOCK.match(word):
+    if re.match(_CLOCK, word):
         return f"'{word}' is text, not a time; write one number" + _counted(key)
-    if _GROUPED.match(word):
+    if re.match(_GROUPED, word):
         return f"write {re.sub('[,_ ]', '', word)}: a number has no separators"
     return _with_unit(key, word)
 
@@ -77,7 +79,7 @@ def _counted(key: str) -> str:
 
 def _with_unit(key: str, word: str) -> str:
     """``10 min`` for a key that counts seconds: ``write 600``."""
-    found = _UNIT.match(word)
+    found = re.match(_UNIT, word)
     amount = _number(found[1]) if found else None
     if found is None or amount is None:
         return ""
@@ -103,7 +105,7 @@ def for_syntax(line: str, column: int, what: str) -> str:
     """Hint for text that is no YAML, from the line and column that the scanner stopped at and what it said."""
     if "mapping values are not allowed" in what or ("',' or" in what and line[column : column + 1] == ":"):
         return "text that holds ': ' must be quoted; a key must be indented like its neighbours"
-    sign = _SIGN.search(line)
+    sign = re.search(_SIGN, line)
     if sign and ("token" in what or "scan" in what):
         return f"text that begins with {sign[1][0]} must be quoted: '{sign[1].rstrip()}'"
     return "indent with spaces, not tabs" if "\t" in line else ""

@@ -155,6 +155,32 @@ def test_the_order_of_rules_counts_and_that_of_overrides_does_not(
     assert compare.compare(a, b).changes == ()
 
 
+def test_a_waiver_is_a_loosened_limit() -> None:
+    one = {
+        "claim": "accept.engine.max_abs",
+        "owner": "jane@example.com",
+        "because": "ranks only",
+        "expires": "2027-01-31",
+    }
+    none, some, later = (
+        compare._View({"waivers": entries}) for entries in ([], [one], [one | {"expires": "2027-02-01"}])
+    )
+
+    def said(old: compare._View, new: compare._View) -> list[tuple[str, str]]:
+        return [(words.sentence(change), change.mark) for change in compare._changes(old, new)]
+
+    sentence = (
+        "waivers: accept.engine.max_abs waived until 2027-01-31 by jane@example.com (because ranks only)"
+    )
+    assert said(none, some) == [(sentence, "LOOSER")]
+    assert said(some, none) == [("waivers: accept.engine.max_abs no longer waived", "tighter")]
+    assert said(some, later) == [
+        ("waivers: accept.engine.max_abs: expires: 2027-01-31 -> 2027-02-01", "LOOSER")
+    ]
+    assert said(later, some)[0][1] == "tighter"
+    assert said(some, some) == []
+
+
 def test_written_where_one_does_not_check(pair: Callable[..., tuple[str, str]]) -> None:
     found = compare.compare(*pair(("rule: drop-softmax-nan-guard", "rule: none-of-that-name")))
     assert "new does not check: no rule 'none-of-that-name'" in found.as_written

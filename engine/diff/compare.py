@@ -13,7 +13,7 @@ from engine.diff import revision
 from engine.diff.loosening import Mark, mark
 from engine.errors import Problem, RecipeError
 from engine.plain import to_plain
-from engine.plan import Plan
+from engine.plan import Plan, PlannedInput
 from engine.recipe import LoadedRecipe
 
 CODE = "contents"  # key of a digest that is compared beside what the recipe says
@@ -144,12 +144,35 @@ def resolved(loaded: LoadedRecipe, made: Plan) -> _View:
             holder[path[-1]] = value(made)
             defaults.add(".".join(path))
     for name, planned in made.inputs.items():
-        spelled = {key: item for key, item in to_plain(planned).items() if key not in ("dtype", "shape")}
-        data["inputs"][name]["values"] = _without_none(spelled)
-    data["model"][CODE] = made.model.digest
+        data["inputs"][name]["values"] = _values(data["inputs"][name].get("values"), planned)
+        _add_digests(data["inputs"][name], planned)
+    _add_digests(data["model"], made.model)
     for entry, rewrite in zip(data.get("rewrites", ()), made.rewrites, strict=True):
-        entry[CODE] = rewrite.digest
+        _add_digests(entry, rewrite)
     return _View(data, frozenset(defaults))
+
+
+def _values(written: Any, planned: PlannedInput) -> Any:
+    """One spelling for ``normal``, ``{normal: [0, 1]}`` and nothing."""
+    if not isinstance(written, dict):
+        return {"kind": planned.kind, "numbers": list(planned.numbers)}
+    (kind, numbers), *more = written.items()
+    return written if more or not isinstance(numbers, list) else {"kind": kind, "numbers": numbers}
+
+
+def _add_digests(entry: dict[str, Any], planned: Any) -> None:
+    """Digests of the files that an entry names: a changed file is a change."""
+    found = list(_digests(to_plain(planned)))
+    if found:
+        entry[CODE] = found
+
+
+def _digests(value: Any) -> Iterator[str]:
+    for key, item in value.items():
+        if key == "digest" and item:
+            yield item
+        elif isinstance(item, dict):
+            yield from _digests(item)
 
 
 def _changes(old: _View, new: _View) -> Iterator[Change]:
@@ -160,6 +183,9 @@ def _changes(old: _View, new: _View) -> Iterator[Change]:
         if key == "rewrites":
             yield from _named_list("rewrites", before or [], after or [], ("rule",))
             yield from _order(before or [], after or [])
+            continue
+        if key == "waivers":
+            yield from _named_list("waivers", before or [], after or [], ("claim",))
             continue
         if key == "precision":
             lists = [(side or {}).get("overrides") or [] for side in (before, after)]
@@ -203,7 +229,7 @@ def _named_list(key: str, old: list[Any], new: list[Any], names: tuple[str, ...]
         one, other = before.get(name), after.get(name)
         if one is None or other is None:
             present = one or other or {}
-            yield Change(key, one, other, "", what, str(present.get("because", "")))
+            yield Change(key, one, other, mark(key, one, other), what, str(present.get("because", "")))
             continue
         for part in dict.fromkeys([*other, *one]):
             if part not in names and one.get(part) != other.get(part):

@@ -30,6 +30,8 @@ def direction(key: str) -> Direction | None:
 
 def mark(key: str, old: Any, new: Any) -> Mark:
     """Mark of a change of the dotted ``key``; ``None`` stands for a limit that is not there."""
+    if key in ("waivers", "waivers.expires"):  # a waived limit is a loosened one; dates are YYYY-MM-DD
+        return "tighter" if new is None or (isinstance(old, str) and new < old) else "LOOSER"
     if _is_check(key):
         return "LOOSER" if new is None else "tighter" if old is None else ""
     if not key.startswith("accept."):

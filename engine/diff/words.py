@@ -58,6 +58,8 @@ def sentence(change: Change) -> str:
         return _rewrite(change)
     if change.key.startswith("precision.overrides"):
         return _override(change)
+    if change.key.startswith("waivers"):
+        return _waiver(change)
     key = change.key
     if change.what:
         section, _, rest = key.partition(".")
@@ -86,6 +88,16 @@ def _rewrite(change: Change) -> str:
     if part == "matches":
         return f"rewrites: {rule} must match {_times(change.new)}; it was {_times(change.old)}"
     return f"rewrites: {rule}: {_part(part, change)}"
+
+
+def _waiver(change: Change) -> str:
+    claim = change.what.removeprefix("claim ")
+    if change.key != "waivers":
+        return f"waivers: {claim}: {_part(change.key.removeprefix('waivers.'), change)}"
+    if change.new is None:
+        return f"waivers: {claim} no longer waived"
+    by = f"until {change.new.get('expires')} by {_one_line(str(change.new.get('owner')))}"
+    return f"waivers: {claim} waived {by} (because {_one_line(change.because)})"
 
 
 def _times(count: int | None) -> str:
