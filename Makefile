@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench-spine bench-check clean
+.PHONY: demo test lint fuzz docs bench-spine bench-check bench-large clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -21,11 +21,20 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+fuzz: $(READY)  ## 10,000 mutated recipes and 150,000 byte inputs; the counts last
+	$(BIN)/python -m tests.fuzz
+
+docs: $(READY)  ## write docs/recipe-reference.md from the schema
+	$(BIN)/python docs/generate.py
+
 bench-spine: $(READY)  ## wall time and peak memory against a plain script; the two ratios last
 	$(BIN)/python benchmarks/spine.py
 
 bench-check: $(READY)  ## `portwright check` against its bare imports; the ratio last
 	$(BIN)/python benchmarks/check.py
+
+bench-large: $(READY)  ## `portwright check` on a recipe of more than 5,000 lines; the seconds last
+	$(BIN)/python benchmarks/large_recipe.py
 
 clean:
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache recipes/*/port recipes/*/PORT_REPORT.md

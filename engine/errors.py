@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+LONGEST_LINE = 200  # characters of a source line that a message shows
+
 
 class Exit(enum.IntEnum):
     """Exit codes of the command line."""
@@ -49,13 +51,31 @@ class Problem:
         lines = [f"{self.place}: {self.what}" if self.place else self.what]
         if self.place and self.source_line.strip():
             margin = f"{self.place.line:>5} | "
-            column = min(self.place.column - 1, len(self.source_line))
-            width = max(1, min(self.width, len(self.source_line) - column))
-            lines.append(f"{margin}{self.source_line}")
+            text, column = _window(self.source_line, min(self.place.column - 1, len(self.source_line)))
+            width = max(1, min(self.width, len(text) - column))
+            lines.append(f"{margin}{text}")
             lines.append(" " * (len(margin) - 2) + "| " + " " * column + "^" * width)
         if self.hint:
             lines.append(f"        {self.hint}")
         return "\n".join(lines)
+
+
+def _window(line: str, column: int) -> tuple[str, int]:
+    """The part of a line around ``column`` that fits a screen, and the column in it. A tab is one blank."""
+    start = max(0, min(column - LONGEST_LINE // 2, len(line) - LONGEST_LINE))
+    head, tail = "..." if start else "", "..." if start + LONGEST_LINE < len(line) else ""
+    part = line[start : start + LONGEST_LINE]
+    clean = "".join(char if char.isprintable() else " " if char == "\t" else "\ufffd" for char in part)
+    return head + clean + tail, column - start + len(head)
+
+
+def quoted(text: str, longest: int = 60) -> str:
+    """``text`` in quotes on one line: control characters escaped, the middle of a long text left out."""
+    if not text.isprintable():
+        text = text.encode("unicode_escape").decode("ascii")
+    if len(text) > longest:
+        text = f"{text[: longest - 13]}...{text[-10:]}"
+    return f"'{text}'"
 
 
 class PortwrightError(Exception):

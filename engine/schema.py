@@ -5,17 +5,19 @@ The schemas use ``if``/``then`` instead of alternatives, so that every message i
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import jsonschema
 
-from engine.document import Document
-from engine.errors import Problem
+from engine import hints
+from engine.document import MAX_PROBLEMS, Document
+from engine.errors import Problem, quoted
+from engine.hints import nearest as nearest
 from engine.paths import data_dir
 
 _NAMES = {"object": "a mapping", "array": "a list", "string": "text", "integer": "a whole number",
@@ -32,28 +34,56 @@ _COUNTED = {
 @functools.cache
 def load(name: str) -> dict[str, Any]:
     """The shipped schema ``name`` (``recipe`` or ``rule``) as plain data."""
-    text = (data_dir("schemas") / f"{name}.schema.json").read_text(encoding="utf-8")
-    schema: dict[str, Any] = json.loads(text)
+    schema: dict[str, Any] = json.loads(text(name))
     return schema
 
 
+def text(name: str) -> str:
+    """The shipped schema as it stands in its file."""
+    return (data_dir("schemas") / f"{name}.schema.json").read_text(encoding="utf-8")
+
+
 def problems(document: Document, name: str) -> list[Problem]:
-    """Every violation of schema ``name`` in file order; empty when there is none."""
-    validator = jsonschema.Draft202012Validator(load(name))
-    found = [
-        problem for error in validator.iter_errors(document.data) for problem in _explain(document, error)
-    ]
-    return sorted(found, key=_position)
+    """Every violation of schema ``name`` in file order; empty when there is none, the first 100 when there are more."""
+    errors = _validator(name).iter_errors(document.data)
+    every = (problem for error in errors for problem in _explain(document, error))
+    found = sorted(islice(every, MAX_PROBLEMS), key=_position)
+    if next(every, None) is not None:
+        found.append(Problem(f"{document.file}: there are more problems than these {MAX_PROBLEMS}"))
+    return found
+
+
+@functools.cache
+def _validator(name: str) -> Any:
+    return _Validator(load(name))
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
+    """``$`` is the end of the text; Python's also stands before a last line break."""
+    if validator.is_type(instance, "string") and not re.search(re.sub(r"\$$", r"\\Z", pattern), instance):
+        yield jsonschema.ValidationError("does not match")
+
+
+def _const(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    """``1.0`` and ``true`` are not ``1``."""
+    if type(instance) is not type(value) or instance != value:
+        yield jsonschema.ValidationError("is another value")
+
+
+def _is_integer(checker: Any, instance: Any) -> bool:
+    return isinstance(instance, int) and not isinstance(instance, bool)
+
+
+_BASE = jsonschema.Draft202012Validator
+_Validator = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
+    _BASE,
+    validators={"pattern": _pattern, "const": _const},
+    type_checker=_BASE.TYPE_CHECKER.redefine("integer", _is_integer),
+)
 
 
 def _position(problem: Problem) -> tuple[int, int, str]:
     return (problem.place.line, problem.place.column, problem.what) if problem.place else (0, 0, problem.what)
-
-
-def nearest(word: str, words: Iterable[str]) -> str:
-    """``did you mean 'x'?`` for the closest of ``words``, or an empty string."""
-    close = difflib.get_close_matches(word, list(words), n=1, cutoff=0.6)
-    return f"did you mean '{close[0]}'?" if close else ""
 
 
 def _explain(document: Document, error: Any) -> Iterator[Problem]:
@@ -74,7 +104,8 @@ def dotted(path: tuple[str | int, ...]) -> str:
     """``("rewrites", 0, "rule")`` as ``rewrites[0].rule``."""
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+        word = str(part) if str(part).isprintable() else quoted(str(part))
+        text += f"[{part}]" if isinstance(part, int) else f".{word}" if text else word
     return text
 
 
@@ -84,8 +115,10 @@ def _unknown_keys(document: Document, path: Any, error: Any) -> Iterator[Problem
     for key in error.instance:
         if key in allowed or any(_matches(pattern, key) for pattern in patterns):
             continue
-        hint = nearest(key, allowed) or ("allowed here: " + ", ".join(sorted(allowed)) if allowed else "")
-        yield document.problem((*path, key), f"{_spot(path)}unknown key '{key}'", hint, key=True)
+        hint = hints.nearest(key, allowed) or (
+            "allowed here: " + ", ".join(sorted(allowed)) if allowed else ""
+        )
+        yield document.problem((*path, key), f"{_spot(path)}unknown key {quoted(key)}", hint, key=True)
 
 
 def _matches(pattern: str, key: str) -> bool:
@@ -93,7 +126,7 @@ def _matches(pattern: str, key: str) -> bool:
 
 
 def _bad_name(document: Document, path: Any, error: Any) -> Iterator[Problem]:
-    what = f"{_spot(path)}'{error.instance}' is no valid name here"
+    what = f"{_spot(path)}{quoted(error.instance)} is no valid name here"
     yield document.problem((*path, error.instance), what, _describe(error.schema), key=True)
 
 
@@ -108,13 +141,16 @@ def _wrong_type(document: Document, path: Any, error: Any) -> Iterator[Problem]:
     kinds = error.validator_value if isinstance(error.validator_value, list) else [error.validator_value]
     wanted = " or ".join(_NAMES[kind] for kind in kinds)
     what = f"{_spot(path)}expected {wanted}, got {_show(error.instance)}"
-    yield document.problem(path, what, _describe(error.schema))
+    hint = hints.for_type(str(path[-1]) if path else "", kinds, error.instance)
+    if "pattern" in error.schema:
+        hint = ""  # its description says more about the form
+    yield document.problem(path, what, hint or _describe(error.schema))
 
 
 def _not_in(document: Document, path: Any, error: Any) -> Iterator[Problem]:
     allowed = [str(word) for word in error.validator_value]
     what = f"{_spot(path)}{_show(error.instance)} is not one of: {', '.join(allowed)}"
-    yield document.problem(path, what, nearest(str(error.instance), allowed))
+    yield document.problem(path, what, hints.for_choice(error.instance, allowed))
 
 
 def _not_const(document: Document, path: Any, error: Any) -> Iterator[Problem]:
@@ -150,6 +186,8 @@ def _too_few(document: Document, path: Any, error: Any) -> Iterator[Problem]:
 
 def _describe(schema: Any) -> str:
     text = str(schema.get("description", ""))
+    if not text and "properties" in schema:
+        return f"one of: {', '.join(schema['properties'])}"
     examples = schema.get("examples")
     if examples:
         text += f" Example: {json.dumps(examples[0])}" if text else f"example: {json.dumps(examples[0])}"
@@ -163,7 +201,7 @@ def _show(value: Any) -> str:
         return "a list"
     if value is None:
         return "nothing"
-    text = f"'{value}'" if isinstance(value, str) else json.dumps(value)
+    text = quoted(value) if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

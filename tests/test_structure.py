@@ -15,8 +15,8 @@ ENGINE = ROOT / "engine"
 # From the bottom up. A module may import from its own line or from lines above it in this table.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__", "errors", "values", "plain", "paths", "digests"),
-    ("document", "process_memory", "worker"),
-    ("schema", "process", "fused_plan"),
+    ("hints", "document", "process_memory", "worker"),
+    ("schema", "process", "fused_plan", "annotations"),
     ("recipe", "toolchain", "comparison"),
     ("plan",),
     ("meaning", "samples", "compare"),
@@ -24,10 +24,13 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("rules", "precision"),
     ("types_proof",),
     ("steps",),
+    ("reruns", "ordering"),
+    ("formatting",),
     ("record",),
     ("workspace",),
     ("host",),
     ("accept",),
+    ("diff",),
     ("interpret", "reproduce", "wording"),
     ("report",),
     ("intake", "route"),
@@ -127,15 +130,32 @@ def test_broad_excepts_are_at_process_edges() -> None:
         assert not broad or dotted(path) in allowed, (dotted(path), broad)
 
 
-@pytest.mark.parametrize("command", ["check", "plan", "show"])
-def test_light_commands_import_nothing_heavy(command: str) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [["check", "recipes/minilm-l6"], ["check", "recipes/minilm-l6", "--format", "sarif"], ["plan", "recipes/minilm-l6"],
+     ["show", "recipes/minilm-l6"], ["diff", "recipes/minilm-l6", "recipes/digits-resnet"],
+     ["fmt", "--check", "recipes/minilm-l6"], ["schema"]],
+    ids=lambda arguments: arguments[0],
+)  # fmt: skip
+def test_light_commands_import_nothing_heavy(arguments: list[str]) -> None:
     code = (
         "import sys\nfrom engine.cli import cli\n"
-        f"cli(['{command}', 'recipes/minilm-l6'], standalone_mode=False)\n"
+        f"cli({arguments!r}, standalone_mode=False)\n"
         f"print('HEAVY', sorted(set(sys.modules) & {HEAVY!r}))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "HEAVY []"
+
+
+def test_check_imports_no_more_than_it_needs() -> None:
+    code = (
+        "import sys\nfrom engine.cli import cli\n"
+        "cli(['check', 'recipes/minilm-l6'], standalone_mode=False)\n"
+        "print('MORE', sorted(set(sys.modules) & {'ruamel', 'ruamel.yaml', 'numpy', 'jinja2', 'rich', 'engine.diff',"
+        " 'engine.annotations', 'engine.formatting'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "MORE []"
 
 
 def test_report_command_imports_nothing_heavy() -> None:

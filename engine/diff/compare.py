@@ -1,0 +1,256 @@
+"""The changes between two recipes, as resolved where both check, as written otherwise. Runs no model code."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from engine import meaning, plan, recipe, reruns, schema
+from engine.diff import revision
+from engine.diff.loosening import Mark, mark
+from engine.errors import Problem, RecipeError
+from engine.plain import to_plain
+from engine.plan import Plan, PlannedInput
+from engine.recipe import LoadedRecipe
+
+CODE = "contents"  # key of a digest that is compared beside what the recipe says
+_SELECTOR = ("module", "op", "node", "nth")
+_DEFAULTS: Mapping[tuple[str, ...], Callable[[Plan], Any]] = {
+    ("seed",): lambda plan: plan.seed,
+    ("export", "opset"): lambda plan: plan.opset,
+    ("export", "exporter"): lambda plan: plan.exporter,
+    ("simplify",): lambda plan: plan.simplify,
+    ("precision", "base"): lambda plan: plan.precision.base,
+    ("precision", "io"): lambda plan: plan.precision.io,
+    ("build", "toolchain"): lambda plan: plan.build.toolchain,
+    ("build", "time_limit_s"): lambda plan: plan.build.time_limit_s,
+    ("bench", "rounds"): lambda plan: plan.bench.rounds,
+    ("bench", "warmup"): lambda plan: plan.bench.warmup,
+}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change. ``key`` is dotted, without list indices; ``what`` names the thing in a list or mapping of names.
+
+    ``old`` or ``new`` is None where the recipe does not say. ``because`` is the recipe's reason, if it has one.
+    """
+
+    key: str
+    old: Any
+    new: Any
+    mark: Mark = ""
+    what: str = ""
+    because: str = ""
+    old_default: bool = False
+    new_default: bool = False
+
+
+@dataclass(frozen=True)
+class Difference:
+    """``as_written`` says why the plans could not be compared; empty when they were."""
+
+    old: str
+    new: str
+    changes: tuple[Change, ...]
+    steps: tuple[str, ...]
+    as_written: str
+
+    @property
+    def looser(self) -> tuple[Change, ...]:
+        return tuple(change for change in self.changes if change.mark in ("LOOSER", "UNKNOWN DIRECTION"))
+
+
+@dataclass(frozen=True)
+class _Side:
+    loaded: LoadedRecipe
+    plan: Plan | None
+    why: str
+
+
+@dataclass(frozen=True)
+class _View:
+    """A recipe's data and, in ``defaults``, the dotted keys that it does not say itself."""
+
+    data: dict[str, Any]
+    defaults: frozenset[str] = frozenset()
+
+
+def compare(old: str, new: str) -> Difference:
+    """Compare two recipes named as in :func:`engine.diff.revision.locate`. RecipeError for one of the wrong form."""
+    with tempfile.TemporaryDirectory(prefix="portwright-diff-") as scratch:
+        sides: list[_Side] = []
+        found: list[Problem] = []
+        for index, spec in enumerate((old, new)):
+            try:
+                sides.append(_load(spec, Path(scratch) / str(index)))
+            except RecipeError as error:
+                found += error.problems
+    if found:
+        raise RecipeError(list(dict.fromkeys(found)))
+    before, after = sides
+    why = before.why or after.why
+    views = [_View(_written(side.loaded)) if why or side.plan is None else resolved(side.loaded, side.plan)
+             for side in sides]  # fmt: skip
+    changes = tuple(_changes(*views))
+    return Difference(old, new, changes, reruns.steps(change.key for change in changes), why)
+
+
+def _load(spec: str, scratch: Path) -> _Side:
+    try:
+        loaded = recipe.load(revision.locate(spec, scratch))
+    except RecipeError as error:
+        raise RecipeError([_named(problem, spec, scratch) for problem in error.problems]) from None
+    try:
+        meaning.check(loaded)
+        return _Side(loaded, plan.make(loaded), "")
+    except RecipeError as error:
+        return _Side(loaded, None, f"{spec} does not check: {_named(error.problems[0], spec, scratch).what}")
+
+
+def _named(problem: Problem, spec: str, scratch: Path) -> Problem:
+    """The problem with the revision's name in the place of the scratch folder."""
+    head = f"{spec.partition(':')[0]}:"
+    texts = {key: getattr(problem, key).replace(f"{scratch}/", head).replace(str(scratch), head)
+             for key in ("what", "hint")}  # fmt: skip
+    place = problem.place
+    if place is not None and place.file.startswith(str(scratch)):
+        place = replace(place, file=head + place.file[len(str(scratch)) + 1 :])
+    return replace(problem, place=place, **texts)
+
+
+def _written(loaded: LoadedRecipe) -> dict[str, Any]:
+    found: dict[str, Any] = _without_none(to_plain(loaded.recipe))
+    return found
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return [_without_none(item) for item in value] if isinstance(value, list) else value
+
+
+def resolved(loaded: LoadedRecipe, made: Plan) -> _View:
+    """As written, with defaults filled in, sample values spelled out and the digests of what the recipe names."""
+    data, defaults = _written(loaded), set()
+    for path, value in _DEFAULTS.items():
+        holder = data
+        for part in path[:-1]:
+            holder = holder.setdefault(part, {})
+        if path[-1] not in holder:
+            holder[path[-1]] = value(made)
+            defaults.add(".".join(path))
+    for name, planned in made.inputs.items():
+        data["inputs"][name]["values"] = _values(data["inputs"][name].get("values"), planned)
+        _add_digests(data["inputs"][name], planned)
+    _add_digests(data["model"], made.model)
+    for entry, rewrite in zip(data.get("rewrites", ()), made.rewrites, strict=True):
+        _add_digests(entry, rewrite)
+    return _View(data, frozenset(defaults))
+
+
+def _values(written: Any, planned: PlannedInput) -> Any:
+    """One spelling for ``normal``, ``{normal: [0, 1]}`` and nothing."""
+    if not isinstance(written, dict):
+        return {"kind": planned.kind, "numbers": list(planned.numbers)}
+    (kind, numbers), *more = written.items()
+    return written if more or not isinstance(numbers, list) else {"kind": kind, "numbers": numbers}
+
+
+def _add_digests(entry: dict[str, Any], planned: Any) -> None:
+    """Digests of the files that an entry names: a changed file is a change."""
+    found = list(_digests(to_plain(planned)))
+    if found:
+        entry[CODE] = found
+
+
+def _digests(value: Any) -> Iterator[str]:
+    for key, item in value.items():
+        if key == "digest" and item:
+            yield item
+        elif isinstance(item, dict):
+            yield from _digests(item)
+
+
+def _changes(old: _View, new: _View) -> Iterator[Change]:
+    order = {key: place for place, key in enumerate(schema.load("recipe")["properties"])}
+    keys = sorted(old.data.keys() | new.data.keys(), key=lambda key: order.get(key, len(order)))
+    for key in keys:
+        before, after = old.data.get(key), new.data.get(key)
+        if key == "rewrites":
+            yield from _named_list("rewrites", before or [], after or [], ("rule",))
+            yield from _order(before or [], after or [])
+            continue
+        if key == "waivers":
+            yield from _named_list("waivers", before or [], after or [], ("claim",))
+            continue
+        if key == "precision":
+            lists = [(side or {}).get("overrides") or [] for side in (before, after)]
+            yield from _named_list("precision.overrides", lists[0], lists[1], _SELECTOR)
+            before, after = (
+                {k: v for k, v in (side or {}).items() if k != "overrides"} for side in (before, after)
+            )
+        for change in _leaves(key, before, after):
+            yield replace(
+                change, old_default=change.key in old.defaults, new_default=change.key in new.defaults
+            )
+
+
+def _leaves(key: str, old: Any, new: Any, what: str = "") -> Iterator[Change]:
+    """Changes of single values; a whole entry under axes or inputs that comes or goes is one change."""
+    if old == new and type(old) is type(new):
+        return
+    entry = key in ("axes", "inputs") and what
+    whole = key == "inputs.values" or (entry and (old is None or new is None))
+    mappings = [isinstance(side, dict) for side in (old, new)]
+    if (
+        not any(mappings)
+        or not all(mapping or side is None for mapping, side in zip(mappings, (old, new)))
+        or whole
+    ):
+        yield Change(key, old, new, mark(key, old, new), what)
+        return
+    before, after = old or {}, new or {}
+    for part in dict.fromkeys([*after, *before]):
+        if key in ("axes", "inputs") and not what:
+            yield from _leaves(key, before.get(part), after.get(part), part)
+        else:
+            yield from _leaves(f"{key}.{part}", before.get(part), after.get(part), what)
+
+
+def _named_list(key: str, old: list[Any], new: list[Any], names: tuple[str, ...]) -> Iterator[Change]:
+    """Changes of a list whose entries are known by ``names`` (and, where these repeat, by their turn)."""
+    before, after = _by_name(old, names), _by_name(new, names)
+    for name in dict.fromkeys([*before, *after]):
+        what = " ".join(f"{part} {value}" for part, value in zip(names, name) if value is not None)
+        one, other = before.get(name), after.get(name)
+        if one is None or other is None:
+            present = one or other or {}
+            yield Change(key, one, other, mark(key, one, other), what, str(present.get("because", "")))
+            continue
+        for part in dict.fromkeys([*other, *one]):
+            if part not in names and one.get(part) != other.get(part):
+                changed = (one.get(part), other.get(part))
+                reason = str(other.get("because", "")) if part != "because" else ""
+                yield Change(f"{key}.{part}", *changed, mark(f"{key}.{part}", *changed), what, reason)
+
+
+def _by_name(entries: list[Any], names: tuple[str, ...]) -> dict[tuple[Any, ...], Any]:
+    found: dict[tuple[Any, ...], Any] = {}
+    for entry in entries:
+        name, turn = tuple(entry.get(part) for part in names), 0
+        while (*name, turn) in found:
+            turn += 1
+        found[(*name, turn)] = entry
+    return found
+
+
+def _order(old: list[Any], new: list[Any]) -> Iterator[Change]:
+    """Rules work one after the other: a new order of those that stay is a change."""
+    before, after = ([entry["rule"] for entry in entries] for entries in (old, new))
+    stay = [rule for rule in before if rule in after], [rule for rule in after if rule in before]
+    if stay[0] != stay[1] and sorted(stay[0]) == sorted(stay[1]):
+        yield Change("rewrites", stay[0], stay[1], "", "order")

@@ -1,0 +1,179 @@
+"""A difference as text, Markdown or plain data for JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from engine.diff.compare import CODE, Change, Difference
+from engine.errors import quoted
+
+
+def text(found: Difference) -> str:
+    """One line a change, then what it means for a run."""
+    if not found.changes:
+        return f"{found.old} and {found.new} say the same" + _written_note(found, "\n")
+    lines = [sentence(change) + (f"  {change.mark}" if change.mark else "") for change in found.changes]
+    return "\n".join([*lines, "", *_summary(found)]) + _written_note(found, "\n")
+
+
+def markdown(found: Difference) -> str:
+    """For a pull request comment: what became looser first."""
+    head = f"**Recipe:** {_code(found.old)} → {_code(found.new)}"
+    if not found.changes:
+        return f"{head}\n\nBoth say the same." + _written_note(found, "\n\n")
+    lines = [head, ""]
+    if found.looser:
+        lines += [f"> **⚠ {len(found.looser)} looser:**", ">"]
+        lines += [f"> - {_escaped(sentence(change))} **{change.mark}**" for change in found.looser] + [""]
+    for section, changes in _sections(found):
+        lines += [f"**{section}**", ""]
+        for change in changes:
+            strong = f" **{change.mark}**" if change.mark and change.mark != "tighter" else f" {change.mark}"
+            lines.append(f"- {_escaped(sentence(change))}{strong if change.mark else ''}")
+        lines.append("")
+    return "\n".join([*lines, *map(_escaped, _summary(found))]) + _written_note(found, "\n\n")
+
+
+def plain(found: Difference) -> dict[str, Any]:
+    return {
+        "old": found.old,
+        "new": found.new,
+        "equal": not found.changes,
+        "compared": "as written" if found.as_written else "as resolved",
+        "why_as_written": found.as_written,
+        "looser": len(found.looser),
+        "changes": [{"key": change.key, "what": change.what, "old": change.old, "new": change.new,
+                     "mark": change.mark, "text": sentence(change)} for change in found.changes],
+        "steps": list(found.steps),
+    }  # fmt: skip
+
+
+def sentence(change: Change) -> str:
+    """The change in words, on one line."""
+    if change.key == "rewrites" and change.what == "order":
+        return f"rewrites: order is now {', '.join(change.new)}; it was {', '.join(change.old)}"
+    if change.key.startswith("rewrites"):
+        return _rewrite(change)
+    if change.key.startswith("precision.overrides"):
+        return _override(change)
+    if change.key.startswith("waivers"):
+        return _waiver(change)
+    key = change.key
+    if change.what:
+        section, _, rest = key.partition(".")
+        key = ".".join(filter(None, (section, change.what, rest)))
+    if change.key.endswith(f".{CODE}"):
+        return f"{key.removesuffix(f'.{CODE}')}: the code itself changed"
+    if change.old is None:
+        return f"{key}: {_value(change.new)} added"
+    if change.new is None:
+        return f"{key}: {_value(change.old)} dropped"
+    old, new = (
+        _value(change.old) + _default(change.old_default),
+        _value(change.new) + _default(change.new_default),
+    )
+    return f"{key}: {old} -> {new}"
+
+
+def _rewrite(change: Change) -> str:
+    rule = change.what.removeprefix("rule ")
+    because = f" (because {_one_line(change.because)})" if change.because else ""
+    if change.key == "rewrites":
+        return f"rewrites: {rule} dropped" if change.new is None else f"rewrites: {rule} added{because}"
+    part = change.key.removeprefix("rewrites.")
+    if part == CODE:
+        return f"rewrites: {rule}: the rule itself changed"
+    if part == "matches":
+        return f"rewrites: {rule} must match {_times(change.new)}; it was {_times(change.old)}"
+    return f"rewrites: {rule}: {_part(part, change)}"
+
+
+def _waiver(change: Change) -> str:
+    claim = change.what.removeprefix("claim ")
+    if change.key != "waivers":
+        return f"waivers: {claim}: {_part(change.key.removeprefix('waivers.'), change)}"
+    if change.new is None:
+        return f"waivers: {claim} no longer waived"
+    by = f"until {change.new.get('expires')} by {_one_line(str(change.new.get('owner')))}"
+    return f"waivers: {claim} waived {by} (because {_one_line(change.because)})"
+
+
+def _times(count: int | None) -> str:
+    return "any number of times" if count is None else "once" if count == 1 else f"{count} times"
+
+
+def _override(change: Change) -> str:
+    because = f" (because {_one_line(change.because)})" if change.because else ""
+    if change.key == "precision.overrides":
+        if change.new is None:
+            return f"precision: {change.what} no longer {change.old['type']}"
+        return f"precision: {change.what} now {change.new['type']}{because}"
+    part = change.key.removeprefix("precision.overrides.")
+    if part == "type":
+        return f"precision: {change.what} now {change.new} instead of {change.old}{because}"
+    return f"precision: {change.what}: {_part(part, change)}"
+
+
+def _part(part: str, change: Change) -> str:
+    if change.old is None or change.new is None:
+        return f"{part} {_value(change.new)} added" if change.old is None else f"{part} dropped"
+    return f"{part}: {_value(change.old)} -> {_value(change.new)}"
+
+
+def _default(is_default: bool) -> str:
+    return " (default)" if is_default else ""
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    if isinstance(value, dict):
+        if set(value) == {"kind", "numbers"}:
+            return f"{value['kind']} {_value(value['numbers'])}" if value["numbers"] else value["kind"]
+        return "{" + ", ".join(f"{key}: {_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, str):
+        return value if re.fullmatch(r"[\w.:/@=<> +*-]{1,60}", value) else quoted(value, 200)
+    return str(value)
+
+
+def _one_line(reason: str) -> str:
+    return quoted(" ".join(reason.split()), 200)[1:-1]
+
+
+def _sections(found: Difference) -> Iterator[tuple[str, list[Change]]]:
+    sections: dict[str, list[Change]] = {}
+    for change in found.changes:
+        sections.setdefault(change.key.partition(".")[0], []).append(change)
+    yield from sections.items()
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _summary(found: Difference) -> Iterator[str]:
+    tighter = sum(change.mark == "tighter" for change in found.changes)
+    yield (f"{_counted(len(found.changes), 'change')}: {len(found.looser)} looser, {tighter} tighter")
+    if found.steps:
+        yield f"steps affected: {', '.join(found.steps)}"
+    else:
+        yield "steps affected: none; the verdict and the report are"
+
+
+def _written_note(found: Difference, before: str) -> str:
+    return f"{before}compared as written, without defaults: {found.as_written}" if found.as_written else ""
+
+
+def _code(name: str) -> str:
+    return f"`{name.replace('`', ' ')}`"
+
+
+def _escaped(words: str) -> str:
+    """No word of a recipe becomes markup, a link, a mention or an issue number."""
+    words = re.sub(r"([\\`*_{}\[\]<>|#~!&])", r"\\\1", words)
+    return words.replace("@", "@\u200b").replace("://", ":\u200b//")
