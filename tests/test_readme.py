@@ -37,7 +37,7 @@ def test_every_command_is_in_the_readme() -> None:
 
 @pytest.mark.parametrize("option", sorted(set(re.findall(r"--[a-z]+", TEXT))))
 def test_options_exist(option: str, cli: Callable[..., Cli]) -> None:
-    assert option in cli("run", "--help").out
+    assert any(option in cli(command, "--help").out for command in ("run", "init"))
 
 
 def test_every_step_is_in_the_table() -> None:

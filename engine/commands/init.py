@@ -23,7 +23,9 @@ from engine.initial import route
 @click.option("--input", "inputs", multiple=True, help="NAME:DTYPE[:SHAPE], sizes or axis names by comma.")
 @click.option("--axis", "axes", multiple=True, help="NAME=MIN:OPT:MAX, the range of an axis.")
 @click.option("--opset", type=click.IntRange(9, 30), help="ONNX opset of the export.")
-@click.option("--base", type=click.Choice(hints.BASES), help="Type to lower to; default: what the rehearsal bears.")
+@click.option(
+    "--base", type=click.Choice(hints.BASES), help="Type to lower to; default: what the rehearsal bears."
+)
 @click.option("--force", is_flag=True, help="Overwrite a recipe that is there.")
 @click.option("--quiet", "-q", is_flag=True, help="Print no progress.")
 def command(
@@ -44,9 +46,7 @@ def command(
     """
     file, function = hints.entry(model)
     found = hints.weights(weights, file.parent) if weights else None
-    question = hints.Asked(
-        str(file), function, found, hints.inputs(inputs), hints.axes(axes), opset, base
-    )
+    question = hints.Asked(str(file), function, found, hints.inputs(inputs), hints.axes(axes), opset, base)
 
     def say(text: str) -> None:
         if not quiet:
@@ -65,5 +65,7 @@ def _told(error: StepError) -> PortwrightError:
     """The failure with its cause and what to do: there is no recipe yet whose line could be shown."""
     failure: Failure = error.failure
     lines = [failure.symptom]
-    lines += [f"        {part}".replace("        " * 2, "        ") for part in (failure.cause, failure.fix) if part]
+    lines += [
+        f"        {part}".replace("        " * 2, "        ") for part in (failure.cause, failure.fix) if part
+    ]
     return StepError(replace(failure, symptom="\n".join(lines)))

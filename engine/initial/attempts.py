@@ -69,7 +69,7 @@ class Bench:
                     returned = self.model(**inputs)
         except Unmet as problem:
             error, unmet = str(problem), problem
-        except Exception as problem:  # process edge: the customer's code may raise anything
+        except Exception as problem:  # noqa: BLE001 - process edge: the customer's code may raise anything
             error = first_line(problem)
         if error:
             self.history.append(f"{describe(trials)}: {error}")
@@ -83,7 +83,7 @@ def export(port: torch.nn.Module, tensors: Sequence[torch.Tensor], shapes: Any) 
     """torch.export's program and no error, or None and the error."""
     try:
         return torch.export.export(port, tuple(tensors), dynamic_shapes=(shapes,), strict=False), ""
-    except Exception as problem:  # process edge: see above
+    except Exception as problem:  # noqa: BLE001 - process edge: see above
         chain: list[BaseException] = [problem]
         while chain[-1].__cause__ is not None:
             chain.append(chain[-1].__cause__)

@@ -24,7 +24,7 @@ class Group:
     size: int
     tried: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    axis: Axis = Axis(1, 1, 1)
+    axis: Axis = field(default_factory=lambda: Axis(1, 1, 1))
     asked: bool = False
 
 

@@ -16,7 +16,19 @@ from engine.plan import DEFAULT_OPSET
 from engine.recipe import Exporter, FloatType
 
 _WIDTH = 108
-_NO_NAMES = {"load", "model", "models", "main", "net", "build", "make", "create", "get", "get_model", "load_model"}
+_NO_NAMES = {
+    "load",
+    "model",
+    "models",
+    "main",
+    "net",
+    "build",
+    "make",
+    "create",
+    "get",
+    "get_model",
+    "load_model",
+}
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def explore(model: torch.nn.Module, asked: Asked, say: Callable[[str], None]) ->
         axes={group.name: _axis(group) for group in kept},
         outputs=outputs.names,
         outputs_why=outputs.why,
-        left_out=taken.left_out | {name: "None" for name in taken.guesses if name not in found},
+        left_out=dict(taken.left_out) | {name: "None" for name in taken.guesses if name not in found},
         dropped=outputs.dropped,
         export_problem=problem,
         attempts=bench.count,

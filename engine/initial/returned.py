@@ -31,12 +31,12 @@ def names(returned: Any, inputs: Collection[str]) -> Returned:
         return _keyed(fields, f"fields of {type(returned).__name__}", inputs)
     leaves = list(_leaves(returned))
     other = next((leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)), None)
-    if other is not None or not leaves:
-        there = type(returned if other is None else other).__name__
+    if not leaves or not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
+        there = type(other if leaves else returned).__name__
         raise _unusable(f"the model returns {there} among its outputs, which is not a tensor")
-    fields = getattr(returned, "_fields", ())
-    if len(fields) == len(leaves):
-        return Returned(_apart(fields, inputs), f"fields of {type(returned).__name__}", {})
+    named: tuple[str, ...] = getattr(returned, "_fields", ())
+    if len(named) == len(leaves):
+        return Returned(_apart(named, inputs), f"fields of {type(returned).__name__}", {})
     if len(leaves) == 1:
         return Returned(_apart(["output"], inputs), "one tensor without a name", {})
     numbered = [f"output_{index + 1}" for index in range(len(leaves))]

@@ -41,7 +41,9 @@ def run(asked: Asked, folder: Path, force: bool, say: Say) -> Written:
     """
     target = folder / FILE
     if target.exists() and not force:
-        raise RecipeError(f"{target}: is there already", hint="give --force to overwrite it, or another -o DIR")
+        raise RecipeError(
+            f"{target}: is there already", hint="give --force to overwrite it, or another -o DIR"
+        )
     with tempfile.TemporaryDirectory(prefix="portwright-init-") as scratch:
         found = explore(asked, Path(scratch), say)
         choices = measure.choose(asked, found, Path(scratch).resolve() / "draft", say)

@@ -51,7 +51,7 @@ def read(model: torch.nn.Module, hints: Mapping[str, Hint]) -> Signature:
                        if name in parameters and of in needed and name not in needed)  # fmt: skip
     for name in needed:
         _require_tensor(model, name, parameters[name], hints)
-    docs = "\n".join(filter(None, (inspect.getdoc(type(model).forward), inspect.getdoc(type(model)))))
+    docs = f"{inspect.getdoc(type(model).forward) or ''}\n{inspect.getdoc(type(model)) or ''}"
     guesses = {name: _guess(name, item, hints.get(name), docs)
                for name, item in parameters.items() if name in needed or name in companions}  # fmt: skip
     left_out = {name: repr(item.default) for name, item in parameters.items() if name not in guesses}

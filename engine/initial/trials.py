@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from engine.errors import StepError
@@ -14,11 +15,14 @@ from engine.initial.watch import Unmet
 _KINDS = {"float": "float32", "int": "int64", "bool": "bool"}
 _SIZES = (32, 64, 28, 224, 16, 8, 128, 256, 96, 112, 384, 512, 1024, 4096, 16000)
 _LARGEST_SQUARE = 512
+_MOST_ELEMENTS = 2**23  # of one input; a layer's activations may be a hundred times that
 _MENDS = 40  # of one starting point
 _MOST = 600  # attempts altogether
 
 
-def find(bench: Bench, signature: Signature, axis_sizes: Mapping[str, int]) -> tuple[dict[str, Trial], Attempt]:
+def find(
+    bench: Bench, signature: Signature, axis_sizes: Mapping[str, int]
+) -> tuple[dict[str, Trial], Attempt]:
     """Trials with which the model runs, and that run. Raises StepError saying what was tried."""
     required = {name: guess for name, guess in signature.guesses.items() if name not in signature.companions}
     for start in _starts(required, axis_sizes):
@@ -196,4 +200,4 @@ def _free(trial: Trial) -> list[int]:
 
 
 def _too_large(shape: Sequence[int]) -> bool:
-    return len(shape) >= 4 and max(shape[2:]) > _LARGEST_SQUARE
+    return math.prod(shape) > _MOST_ELEMENTS or (len(shape) >= 4 and max(shape[2:]) > _LARGEST_SQUARE)

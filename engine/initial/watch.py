@@ -59,11 +59,11 @@ class Watch(TorchFunctionMode):
     def __enter__(self) -> Watch:
         self._hooks.callback(register_module_forward_pre_hook(self._enter_module).remove)
         self._hooks.callback(register_module_forward_hook(self._leave_module, always_call=True).remove)
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        super().__exit__(*exc)
+        super().__exit__(*exc)  # type: ignore[no-untyped-call]
         self._hooks.close()
 
     def __torch_function__(
@@ -78,10 +78,8 @@ class Watch(TorchFunctionMode):
         returned = func(*args, **kwargs)
         if not isinstance(returned, torch.Tensor | tuple | list):
             return returned
-        roots: frozenset[str] = frozenset().union(
-            *(getattr(leaf, _ROOTS, ()) for leaf in pytree.tree_leaves((args, kwargs))
-              if isinstance(leaf, torch.Tensor))
-        )  # fmt: skip
+        given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        roots = frozenset(root for leaf in given for root in getattr(leaf, _ROOTS, ()))
         for leaf in pytree.tree_leaves(returned) if roots else ():
             if isinstance(leaf, torch.Tensor):
                 setattr(leaf, _ROOTS, roots)
