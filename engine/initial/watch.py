@@ -79,7 +79,7 @@ class Watch(TorchFunctionMode):
         if not isinstance(returned, torch.Tensor | tuple | list):
             return returned
         given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        roots = frozenset(root for leaf in given for root in getattr(leaf, _ROOTS, ()))
+        roots: frozenset[str] = frozenset(root for leaf in given for root in getattr(leaf, _ROOTS, ()))
         for leaf in pytree.tree_leaves(returned) if roots else ():
             if isinstance(leaf, torch.Tensor):
                 setattr(leaf, _ROOTS, roots)
