@@ -129,7 +129,7 @@ def test_output_names(value: object, names: tuple[str, ...], dropped: dict[str, 
     assert (found.names, found.dropped) == (names, dropped)
 
 
-@pytest.mark.parametrize("value", [None, 3, {}, {"x": torch.zeros(1)}, [torch.zeros(1), "word"]])
+@pytest.mark.parametrize("value", [None, 3, {}, [], {"x": torch.zeros(1)}, [torch.zeros(1), "word"]])
 def test_outputs_that_cannot_be_named(value: object) -> None:
     with pytest.raises(StepError) as caught:
         returned.names(value, ["x"])

@@ -77,7 +77,7 @@ def _main(model: torch.nn.Module, parameters: Mapping[str, Any]) -> list[str]:
             fix="wrap the model in a module whose forward names its tensors",
             usage=True,
         )
-    main = getattr(model, "main_input_name", None)
+    main: Any = getattr(model, "main_input_name", None)
     return [str(main) if main in parameters else next(iter(parameters))]
 
 

@@ -79,7 +79,7 @@ class Watch(TorchFunctionMode):
         if not isinstance(returned, torch.Tensor | tuple | list):
             return returned
         given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        roots = frozenset(root for leaf in given for root in getattr(leaf, _ROOTS, ()))
+        roots = frozenset(root for leaf in given for root in _roots(leaf))
         for leaf in pytree.tree_leaves(returned) if roots else ():
             if isinstance(leaf, torch.Tensor):
                 setattr(leaf, _ROOTS, roots)
@@ -108,8 +108,7 @@ class Watch(TorchFunctionMode):
             self._stack.pop()
 
     def _require(self, tensor: Any, need: Need) -> None:
-        roots: frozenset[str] = getattr(tensor, _ROOTS, frozenset())
-        if not isinstance(tensor, torch.Tensor) or not roots:
+        if not isinstance(tensor, torch.Tensor) or not (roots := _roots(tensor)):
             return
         root = sorted(roots)[0]
         if len(roots) == 1:
@@ -126,6 +125,11 @@ class Watch(TorchFunctionMode):
                 raise Unmet(root, need, tensor, what, axis % tensor.ndim)
         if need.below is not None and tensor.numel() and int(tensor.detach().max()) >= need.below:
             raise Unmet(root, need, tensor, f"takes indices below {need.below}")
+
+
+def _roots(tensor: torch.Tensor) -> frozenset[str]:
+    found: frozenset[str] = getattr(tensor, _ROOTS, frozenset())
+    return found
 
 
 def _kind(tensor: torch.Tensor) -> str:
