@@ -39,11 +39,12 @@ class _Run:
     interrupted: bool = False
     finished: bool = False
     environment: dict[str, str] = field(default_factory=record.environment)
+    date: str = field(default_factory=record.today)
 
     def record(self) -> Record:
         return Record(
             self.plan, tuple(self.results.values()), self.until, self.failed_step, self.failure,
-            self.interrupted, self.finished, self.environment,
+            self.interrupted, self.finished, self.environment, self.date,
         )  # fmt: skip
 
     def keep(self, result: StepResult) -> None:
@@ -92,7 +93,7 @@ def _groups(until: str) -> Iterator[tuple[str, list[Step]]]:
 def _parity_broke(state: _Run) -> bool:
     """A graph that is already wrong in FP32 is not lowered or built."""
     parity = state.results.get("parity")
-    return parity is not None and accept.parity_breached(parity, state.plan.accept.onnx)
+    return parity is not None and accept.parity_breached(parity, state.plan, state.date)
 
 
 def run_group(state: _Run, group: str, steps: list[Step]) -> None:

@@ -24,6 +24,8 @@ def run(context: Context) -> Done:
     from engine.graph import boundary, files, provenance
 
     plan = context.plan
+    if plan.model.source == "onnx":
+        return _adopted(context)
     port = context.memo.pop("port", None) or _reload(plan)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"torch(\..*)?|copyreg")
@@ -33,7 +35,8 @@ def run(context: Context) -> Done:
         provenance.condense_dynamo(model)
     else:
         model = _torchscript(port, context, target)
-        provenance.condense_torchscript(model)
+        scripted = plan.model.source == "torchscript"
+        provenance.condense_torchscript(model, "model.script" if scripted else provenance.WRAPPER)
     boundary.name_axes(model, plan)
     context.progress("writing weights", 2, 3)
     files.save(model, target, WEIGHTS)
@@ -66,15 +69,39 @@ def _findings(model: ir.Model, plan: Plan) -> tuple[Issue, ...]:
 
 def _reload(plan: Plan) -> Any:
     from engine import torch_model
+    from engine.sources import torch_sources
 
-    return torch_model.Port(torch_model.load(plan.model), tuple(plan.inputs), plan.outputs).eval()
+    return torch_model.Port(torch_sources.load(plan), tuple(plan.inputs), plan.outputs).eval()
 
 
-def _arguments(plan: Plan) -> tuple[Any, ...]:
+def _adopted(context: Context) -> Done:
+    """The file that the recipe starts from: its graph, and its weight files copied beside it."""
+    from engine.graph import boundary, provenance
+    from engine.sources import onnx_file
+
+    plan = context.plan
+    target = context.folder("onnx") / "export.onnx"
+    context.progress("taking over the ONNX file", 0, 2)
+    model, copied = onnx_file.adopt(plan, target)
+    facts = {
+        "exporter": "none",
+        "opset": model.opset_imports.get(""),
+        "nodes": sum(1 for _ in model.graph),
+        "modules_named": len(provenance.modules(model)),
+        **boundary.facts(model),
+    }
+    artifacts = {"graph": target} | {path.name: path for path in copied}
+    if (target.parent / WEIGHTS).exists():
+        artifacts["weights"] = target.parent / WEIGHTS
+    boundary.check(model, plan)
+    return Done(facts=facts, artifacts=artifacts)
+
+
+def _arguments(context: Context) -> tuple[Any, ...]:
     import torch
 
-    inputs = samples.make(plan, "export")
-    return tuple(torch.from_numpy(inputs[name].copy()) for name in plan.inputs)
+    inputs = samples.read(context.samples("export"), "input")
+    return tuple(torch.from_numpy(inputs[name].copy()) for name in context.plan.inputs)
 
 
 def _dynamo(port: Any, context: Context) -> ir.Model:
@@ -92,7 +119,7 @@ def _dynamo(port: Any, context: Context) -> ir.Model:
     )
     context.progress("torch.export traces the model", 0, 3)
     try:
-        program = torch.export.export(port, _arguments(plan), dynamic_shapes=(shapes,), strict=False)
+        program = torch.export.export(port, _arguments(context), dynamic_shapes=(shapes,), strict=False)
     except Exception as error:  # process edge: the exporter and the customer's code may raise anything
         raise _failed("torch.export", error) from error
     _check_ranges(program, plan)
@@ -167,9 +194,12 @@ def _torchscript(port: Any, context: Context, target: Path) -> ir.Model:
     raw = target.with_name(".export-raw.onnx")
     context.progress("tracing to ONNX (torchscript)", 0, 3)
     try:
+        if plan.model.source == "torchscript":
+            # The exporter's own tracer does not know scripts inside modules; torch.jit.trace keeps them whole.
+            port = torch.jit.trace(port, _arguments(context), check_trace=False)
         torch.onnx.export(
             port,
-            _arguments(plan),
+            _arguments(context),
             str(raw),
             dynamo=False,
             opset_version=plan.opset,
