@@ -10,17 +10,21 @@ import ast
 import json
 import math
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 MAX_HEADER = 100_000_000  # bytes; what safetensors itself allows
+MAX_NPY_HEADER = 65_535  # bytes; more only for types with thousands of fields
 _NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "I64": "int64", "I32": "int32", "I16": "int16",
           "I8": "int8", "U8": "uint8", "BOOL": "bool"}  # fmt: skip
 _SIZES = {"float64": 8, "float32": 4, "float16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
           "uint8": 1, "bool": 1}  # fmt: skip
 _CODES = {"f8": "float64", "f4": "float32", "f2": "float16", "i8": "int64", "i4": "int32", "i2": "int16",
           "i1": "int8", "u1": "uint8", "b1": "bool"}  # fmt: skip
+_BROKEN = (zipfile.BadZipFile, zlib.error, json.JSONDecodeError, UnicodeDecodeError, SyntaxError, KeyError, TypeError,
+           AttributeError, EOFError, RuntimeError, MemoryError)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ def headers(path: Path) -> dict[str, Header]:
     """Type and shape of every array by name. Raises ValueError with the reason for a broken file, or OSError."""
     try:
         return _npz(path) if path.suffix == ".npz" else _safetensors(path)
-    except (zipfile.BadZipFile, SyntaxError, KeyError, TypeError, UnicodeDecodeError, EOFError) as error:
+    except _BROKEN as error:
         raise ValueError(f"not a {path.suffix} file: {error}") from None
 
 
@@ -63,7 +67,7 @@ def _npy(stream: IO[bytes]) -> Header:
         raise ValueError("a member is no .npy array")
     width = 2 if magic[6] == 1 else 4
     length = int.from_bytes(stream.read(width), "little")
-    if length > MAX_HEADER:
+    if length > MAX_NPY_HEADER:
         raise ValueError("a member's header is too long")
     fields = ast.literal_eval(stream.read(length).decode("utf-8"))
     code = str(fields["descr"])
@@ -81,8 +85,8 @@ def _safetensors(path: Path) -> dict[str, Header]:
     found = {}
     for name, item in fields.items():
         start, end = (int(place) + 8 + length for place in item["data_offsets"])
-        header = Header(_NAMES.get(item["dtype"], item["dtype"]), tuple(item["shape"]), start)
-        if end > size or (header.bytes and end - start != header.bytes):
+        header = Header(_NAMES.get(item["dtype"], str(item["dtype"])), tuple(map(int, item["shape"])), start)
+        if not 8 + length <= start <= end <= size or (header.bytes and end - start != header.bytes):
             raise ValueError(f"'{name}' does not fit into the file: it was cut off")
         found[name] = header
     return found

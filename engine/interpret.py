@@ -39,7 +39,7 @@ class _Run:
     interrupted: bool = False
     finished: bool = False
     environment: dict[str, str] = field(default_factory=record.environment)
-    date: str = field(default_factory=record.today)
+    date: str = ""
 
     def record(self) -> Record:
         return Record(
@@ -66,7 +66,7 @@ def run(plan: Plan, out: Path, until: str, observer: Observer) -> Record:
 
     ``record.json`` in ``out`` is whole after every step.
     """
-    state = _Run(plan, out, until, observer)
+    state = _Run(plan, out, until, observer, date=record.today())
     record.write(state.record(), out)
     try:
         for group, steps in _groups(until):

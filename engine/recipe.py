@@ -6,12 +6,12 @@ The fields repeat ``schemas/recipe.schema.json``, where each is described; a tes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from engine import document as documents
-from engine import schema
+from engine import extends, schema
 from engine.document import Document
 from engine.errors import RecipeError
 from engine.plain import from_plain
@@ -241,15 +241,19 @@ class Recipe:
 
 @dataclass(frozen=True)
 class LoadedRecipe:
-    """A recipe together with the document that holds its places and the folder it lies in."""
+    """A recipe together with the document that holds its places and the folder it lies in.
+
+    ``folders`` holds the folder of every file that the document was merged from, by shown name.
+    """
 
     recipe: Recipe
     document: Document
     folder: Path
+    folders: Mapping[str, Path] = field(default_factory=dict)
 
     def beside(self, *path: str | int) -> Path:
         """Folder that a relative path written at key path ``path`` is relative to."""
-        return self.folder
+        return self.folders.get(self.document.place(path).file, self.folder)
 
 
 def find(path: Path) -> Path:
@@ -261,13 +265,14 @@ def find(path: Path) -> Path:
 
 
 def load(path: Path) -> LoadedRecipe:
-    """Read and check the form of a recipe. Raises RecipeError listing every problem."""
+    """Read a recipe, merge what it extends, check the form. Raises RecipeError listing every problem."""
     file = find(path)
     document = documents.read(file)
     if not isinstance(document.data, dict):
         raise RecipeError([document.problem((), "a recipe is a mapping; this file holds something else")])
+    document, folders = extends.resolve(document, file)
     found = schema.problems(document, "recipe")
     if found:
         raise RecipeError(found)
     data: dict[str, Any] = document.data
-    return LoadedRecipe(from_plain(Recipe, data), document, file.resolve().parent)
+    return LoadedRecipe(from_plain(Recipe, data), document, file.resolve().parent, folders)

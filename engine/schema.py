@@ -46,8 +46,9 @@ def problems(document: Document, name: str) -> list[Problem]:
     return sorted(found, key=_position)
 
 
-def _position(problem: Problem) -> tuple[int, int, str]:
-    return (problem.place.line, problem.place.column, problem.what) if problem.place else (0, 0, problem.what)
+def _position(problem: Problem) -> tuple[str, int, int, str]:
+    place = problem.place
+    return (place.file, place.line, place.column, problem.what) if place else ("", 0, 0, problem.what)
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
@@ -118,7 +119,7 @@ def _not_in(document: Document, path: Any, error: Any) -> Iterator[Problem]:
 
 
 def _not_const(document: Document, path: Any, error: Any) -> Iterator[Problem]:
-    what = f"{_spot(path)}expected {error.validator_value}, got {_show(error.instance)}"
+    what = f"{_spot(path)}expected {_show(error.validator_value)}, got {_show(error.instance)}"
     yield document.problem(path, what, _describe(error.schema))
 
 

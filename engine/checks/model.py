@@ -23,6 +23,11 @@ def problems(loaded: LoadedRecipe) -> Iterator[Problem]:
             else "model: names no source"
         )
         hint = f"exactly one of: {', '.join(SOURCES)}"
+        files_of = [loaded.document.place(("model", source)).file for source in sources]
+        if len(set(files_of)) > 1:
+            hint = (
+                f"'{sources[0]}' is in {files_of[0]}, '{sources[1]}' in {files_of[1]}: remove one with null"
+            )
         yield at(("model", sources[1]) if sources else ("model",), what, hint, key=True)
         return
     yield from _files(loaded)

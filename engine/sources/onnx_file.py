@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir.passes import common
 
 from engine import runtime, toolchain
+from engine.digests import digest_file
 from engine.errors import RecipeError, StepError
 from engine.graph import boundary, external, files, provenance
 from engine.plan import Plan
@@ -36,6 +38,7 @@ class Reference:
         gives = [item.name for item in self.session.get_outputs()]
         _same(list(plan.inputs), takes, "input", path)
         _same(list(plan.outputs), set(gives), "output", path)
+        boundary.check(self.model, plan)
 
     def call(self, inputs: Mapping[str, Array], shape: str) -> dict[str, Array]:
         found = runtime.run(self.session, inputs)
@@ -43,6 +46,12 @@ class Reference:
             name: found[name].astype(np.float32) if found[name].dtype == np.float16 else found[name]
             for name in self.outputs
         }
+
+    def files(self) -> dict[str, str]:
+        """sha256 of every weight file, by its location relative to the graph."""
+        tensors = [value.const_value for value in files.all_initializers(self.model)]
+        outside = {str(item.location): item.path for item in tensors if isinstance(item, ir.ExternalTensor)}
+        return {location: digest_file(Path(path)) for location, path in sorted(outside.items())}
 
     def facts(self) -> dict[str, Any]:
         weights = [value.const_value for value in files.all_initializers(self.model)]
@@ -94,7 +103,7 @@ def adopt(plan: Plan, target: Path) -> tuple[ir.Model, list[Path]]:
     _check_opset(model, plan)
     copied = _copy(model, target.parent)
     if model.functions:
-        ir.passes.common.InlinePass()(model)
+        common.InlinePass()(model)
     _plain_inputs(model)
     _name_nodes(model)
     if any("pkg.torch.onnx.name_scopes" in node.metadata_props for node in model.graph.all_nodes()):

@@ -5,6 +5,7 @@ Imported only inside the step host; torch is imported at the top on purpose.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from torch.utils import _pytree as pytree
 from engine import customer
 from engine.errors import StepError
 from engine.plan import Plan, PlannedModel
-from engine.sources import libraries, weights
+from engine.sources import libraries, ranges, weights
 
 
 def load(plan: Plan) -> torch.nn.Module:
@@ -25,7 +26,7 @@ def load(plan: Plan) -> torch.nn.Module:
     loaders: dict[str, Callable[[PlannedModel], torch.nn.Module]] = {
         "python": _python,
         "checkpoint": _checkpoint,
-        "exported": _exported,
+        "exported": functools.partial(_exported, plan=plan),
         "torchscript": _torchscript,
     }
     # Weights that nobody gives are random: by the recipe's seed, so that they repeat.
@@ -65,7 +66,7 @@ class ExportedProgram(torch.nn.Module):
 
     def __init__(self, program: Any) -> None:
         super().__init__()
-        self.program = program.module(check_guards=False)
+        self.program = program.module()
         self.outputs = program.call_spec.out_spec
         self.names = tuple(program.graph_signature.user_inputs)
         kind = inspect.Parameter.KEYWORD_ONLY
@@ -82,12 +83,13 @@ class ExportedProgram(torch.nn.Module):
         return pytree.tree_unflatten(outputs, self.outputs)
 
 
-def _exported(planned: PlannedModel) -> torch.nn.Module:
+def _exported(planned: PlannedModel, plan: Plan) -> torch.nn.Module:
     program = _opened(planned, torch.export.load)
     odd = [name for name in program.graph_signature.user_inputs if not isinstance(name, str)]
     if odd:
         what = f"{Path(planned.file).name} takes the constant {odd[0]!r} as an input"
         raise StepError(what, fix="export it again without that argument", where="model.exported", usage=True)
+    ranges.check_loaded(program, plan)
     return ExportedProgram(program)
 
 

@@ -107,6 +107,8 @@ def _arguments(context: Context) -> tuple[Any, ...]:
 def _dynamo(port: Any, context: Context) -> ir.Model:
     import torch
 
+    from engine.sources import ranges
+
     plan = context.plan
     dims = {
         name: torch.export.Dim(name, min=axis.min, max=axis.max)
@@ -122,7 +124,7 @@ def _dynamo(port: Any, context: Context) -> ir.Model:
         program = torch.export.export(port, _arguments(context), dynamic_shapes=(shapes,), strict=False)
     except Exception as error:  # process edge: the exporter and the customer's code may raise anything
         raise _failed("torch.export", error) from error
-    _check_ranges(program, plan)
+    ranges.check(program, plan, "the exporter narrowed")
     context.progress("translating to ONNX", 1, 3)
     try:
         onnx_program = torch.onnx.export(
@@ -138,28 +140,6 @@ def _dynamo(port: Any, context: Context) -> ir.Model:
     assert onnx_program is not None
     model: ir.Model = onnx_program.model
     return model
-
-
-def _check_ranges(program: Any, plan: Plan) -> None:
-    """The traced program must keep the whole declared range of every axis."""
-    found: dict[str, tuple[int, int]] = {}
-    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
-    user_inputs = [node for node in placeholders if node.name in program.graph_signature.user_inputs]
-    for node, item in zip(user_inputs, plan.inputs.values(), strict=True):
-        for size, dim in zip(item.shape, node.meta["val"].shape, strict=True):
-            symbol = getattr(getattr(dim, "node", None), "expr", None)
-            bounds = program.range_constraints.get(symbol)
-            if isinstance(size, str) and bounds is not None:
-                found[size] = (int(bounds.lower), int(bounds.upper))
-    for name, (low, high) in found.items():
-        axis = plan.axes[name]
-        if low > axis.min or high < axis.max:
-            raise StepError(
-                f"the exporter narrowed axis '{name}' to {low}..{high}; the recipe asks {axis.min}..{axis.max}",
-                klass="shape",
-                fix="narrow the axis in the recipe, or remove the size check from the model",
-                where=f"axes.{name}",
-            )
 
 
 def _failed(who: str, error: BaseException) -> StepError:
@@ -196,7 +176,7 @@ def _torchscript(port: Any, context: Context, target: Path) -> ir.Model:
     try:
         if plan.model.source == "torchscript":
             # The exporter's own tracer does not know scripts inside modules; torch.jit.trace keeps them whole.
-            port = torch.jit.trace(port, _arguments(context), check_trace=False)
+            port = _traced(port, _arguments(context))
         torch.onnx.export(
             port,
             _arguments(context),
@@ -212,3 +192,9 @@ def _torchscript(port: Any, context: Context, target: Path) -> ir.Model:
     model = files.load(raw)
     raw.unlink()
     return model
+
+
+def _traced(port: Any, arguments: tuple[Any, ...]) -> Any:
+    import torch
+
+    return torch.jit.trace(port, arguments, check_trace=False)  # type: ignore[no-untyped-call]

@@ -22,12 +22,16 @@ _HALF_MOST = 1e11  # input elements x parameters; above it half precision on a C
 
 @dataclass(frozen=True)
 class _Reference:
-    """What gives the reference outputs: ``call(inputs, shape)``; ``port`` is the PyTorch model behind it."""
+    """What gives the reference outputs: ``call(inputs, shape)``; ``port`` is the PyTorch model behind it.
+
+    ``files`` are digests of files that only reading the model could tell.
+    """
 
     call: Callable[[Mapping[str, samples.Array], str], dict[str, samples.Array]]
     facts: Mapping[str, Any]
     port: Any = None
     issues: list[Issue] = field(default_factory=list)
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 def run(context: Context) -> Done:
@@ -37,6 +41,7 @@ def run(context: Context) -> Done:
     context.progress("loading the model", 0, total)
     came = origin.facts(plan)
     reference = _onnx_file(plan) if plan.model.source == "onnx" else _pytorch(plan)
+    came["files"] |= reference.files
     context.memo["port"] = reference.port
     folder = context.folder("samples")
     artifacts: dict[str, Path] = {}
@@ -85,7 +90,7 @@ def _onnx_file(plan: Plan) -> _Reference:
     from engine.sources import onnx_file
 
     reference = onnx_file.Reference(plan)
-    return _Reference(reference.call, reference.facts())
+    return _Reference(reference.call, reference.facts(), files=reference.files())
 
 
 def _random_weights(plan: Plan) -> list[Issue]:
