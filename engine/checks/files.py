@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from importlib import metadata
 
 from engine.document import KeyPath
 from engine.errors import Problem
@@ -53,7 +52,7 @@ def weights(loaded: LoadedRecipe, where: KeyPath, item: Weights) -> Iterator[Pro
         return
     try:
         path = weights_path(item, loaded.beside(*where, "path"))
-    except metadata.PackageNotFoundError:
+    except ModuleNotFoundError:
         what = f"{key}: package '{item.package}' is not installed"
         yield at((*where, "package"), what, f"pip install {item.package}")
         return

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator
 from dataclasses import fields
 
-from engine import waivers
 from engine.errors import Problem
 from engine.recipe import Limits, LoadedRecipe
 from engine.schema import nearest
@@ -72,9 +70,15 @@ def _fusion(loaded: LoadedRecipe) -> Iterator[Problem]:
 
 
 def _waivers(loaded: LoadedRecipe) -> Iterator[Problem]:
+    if not loaded.recipe.waivers:
+        return
+    import datetime
+
+    from engine import waivers
+
     at, seen = loaded.document.problem, dict[str, int]()
     known = waivers.known(loaded.recipe.accept)
-    for index, waiver in enumerate(loaded.recipe.waivers or ()):
+    for index, waiver in enumerate(loaded.recipe.waivers):
         where = ("waivers", index)
         if waiver.claim not in known:
             hint = nearest(waiver.claim, known) or f"claims of this recipe: {', '.join(known)}"

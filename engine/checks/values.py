@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from engine import arrays
 from engine.checks import files
 from engine.errors import Problem
 from engine.recipe import KINDS, PAIRS, Image, Input, LoadedRecipe, Values
@@ -175,6 +174,8 @@ def _largest(loaded: LoadedRecipe, shape: tuple[int | str, ...]) -> tuple[int, .
 
 
 def _file(loaded: LoadedRecipe, name: str, item: Input, values: Values) -> Found:
+    from engine import arrays
+
     at, where = loaded.document.problem, ("inputs", name, "values", "file")
     missing = list(files.present(loaded, where, str(values.file)))
     if missing:

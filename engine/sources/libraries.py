@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,9 @@ def _library(name: str, where: str) -> Any:
     try:
         return importlib.import_module(name)
     except Exception as error:  # process edge: an installed library that does not fit this torch
-        raise customer.theirs(f"importing {name} raised", error, where) from error
+        broken = customer.theirs(f"importing {name} raised", error, where).failure
+        fix = f"install a {name} that was built for torch {torch.__version__}"
+        raise StepError(replace(broken, fix=fix)) from error
 
 
 def _torchvision(library: Any, planned: PlannedModel, where: str) -> torch.nn.Module:
