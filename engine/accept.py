@@ -6,8 +6,10 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any
 
+from engine import waivers
+from engine.claims import Claim, Status
 from engine.comparison import Comparison
 from engine.plain import from_plain
 from engine.plan import Plan
@@ -15,32 +17,21 @@ from engine.recipe import Limits
 from engine.record import Record
 from engine.steps import NAMES, STEPS
 from engine.values import Issue, StepResult
+from engine.waivers import WaiverUse
 
-Status = Literal["pass", "fail", "not run"]
+PYTORCH = "parity with PyTorch"
 AT_LEAST = frozenset({"cosine", "argmax"})  # metrics whose limit is a smallest value
 _OPTIONAL = frozenset({"simplify", "rewrite", "verify", "bench", "score"})
 
 
 @dataclass(frozen=True)
-class Claim:
-    """One thing the recipe asks. ``evidence`` says how it is known: compared, rehearsed, built, measured."""
-
-    name: str
-    status: Status
-    limit: str
-    value: float | None = None
-    where: str = ""
-    evidence: str = ""
-    why: str = ""
-
-
-@dataclass(frozen=True)
 class Verdict:
-    """``accepted`` holds when no claim fails and every step that had to run did."""
+    """``accepted`` holds when no claim fails unwaived and every step that had to run did."""
 
     accepted: bool
     headline: str
     claims: tuple[Claim, ...]
+    waivers: tuple[WaiverUse, ...] = ()
 
 
 def judge(record: Record, require: Sequence[str] = ()) -> Verdict:
@@ -49,23 +40,30 @@ def judge(record: Record, require: Sequence[str] = ()) -> Verdict:
     claims += _missing(record)
     wanted = {step.name for step in STEPS[: NAMES.index(record.until) + 1]}
     claims = [claim for claim in claims if _step_of(claim) in wanted or claim.name.startswith("require.")]
-    failed = [claim for claim in claims if claim.status == "fail"]
+    claims, uses = waivers.apply(claims, record.plan.waivers, record.date)
+    accepted, headline = _headline(record, claims)
+    return Verdict(accepted, headline, tuple(claims), uses)
+
+
+def _headline(record: Record, claims: Sequence[Claim]) -> tuple[bool, str]:
     if record.interrupted:
-        return Verdict(False, "INTERRUPTED", tuple(claims))
+        return False, "INTERRUPTED"
     if not record.finished:
-        return Verdict(False, "NOT FINISHED: the run was stopped from outside", tuple(claims))
+        return False, "NOT FINISHED: the run was stopped from outside"
     if record.failure is not None:
-        return Verdict(False, f"NOT ACCEPTED: {record.failed_step} failed", tuple(claims))
+        return False, f"NOT ACCEPTED: {record.failed_step} failed"
+    failed = [claim for claim in claims if claim.status == "fail"]
     if failed:
-        names = ", ".join(dict.fromkeys(claim.name for claim in failed))
-        return Verdict(False, f"NOT ACCEPTED: {names}", tuple(claims))
+        return False, f"NOT ACCEPTED: {', '.join(dict.fromkeys(claim.name for claim in failed))}"
+    waived = len({waivers.path_of(claim.name) for claim in claims if claim.status == "waived"})
+    word = f"ACCEPTED WITH {waived} WAIVER{'S' if waived > 1 else ''}" if waived else "ACCEPTED"
     if record.until != NAMES[-1]:
-        return Verdict(True, f"ACCEPTED as far as it ran (stopped after {record.until})", tuple(claims))
+        return True, f"{word} as far as it ran (stopped after {record.until})"
     unproven = sum(claim.status == "not run" for claim in claims)
     issues = sum(issue.disposition == "open" for result in record.results for issue in result.issues)
     notes = [_count(unproven, "claim") + " not run"] if unproven else []
     notes += [_count(issues, "open issue")] if issues else []
-    return Verdict(True, "; ".join(["ACCEPTED", *notes]), tuple(claims))
+    return True, "; ".join([word, *notes])
 
 
 def _count(number: int, thing: str) -> str:
@@ -75,6 +73,7 @@ def _count(number: int, thing: str) -> str:
 def _step_of(claim: Claim) -> str:
     heads = {
         "accept.onnx": "parity",
+        PYTORCH: "parity",
         "accept.engine (rehearsed)": "rehearse",
         "accept.engine (measured)": "verify",
     }
@@ -88,9 +87,9 @@ def comparisons(result: StepResult) -> tuple[Comparison, ...]:
     return found
 
 
-def breaches(result: StepResult, name: str, limits: Limits) -> list[Issue]:
-    """An open issue for each limit that a step's figures break; empty when all hold."""
-    found = judge_limits(name, limits, comparisons(result), "")
+def breaches(result: StepResult, plan: Plan, date: str) -> list[Issue]:
+    """An open issue for each limit of ``accept.onnx`` that a step breaks and no waiver covers on ``date``."""
+    claims = judge_limits("accept.onnx", plan.accept.onnx, comparisons(result), "")
     return [
         Issue(
             result.step,
@@ -100,7 +99,7 @@ def breaches(result: StepResult, name: str, limits: Limits) -> list[Issue]:
             fix="the exported graph differs from PyTorch: try the other exporter, or leave out a rewrite",
             disposition="open",
         )
-        for claim in found
+        for claim in waivers.apply(claims, plan.waivers, date)[0]
         if claim.status == "fail"
     ]
 
@@ -184,7 +183,13 @@ def _limit_text(limits: Limits, metric: str) -> str:
 
 
 def _parity(record: Record) -> list[Claim]:
-    return _limits_claims(record, "accept.onnx", "parity", record.plan.accept.onnx, "compared")
+    plan = record.plan
+    if plan.model.source != "onnx":
+        return _limits_claims(record, "accept.onnx", "parity", plan.accept.onnx, "compared")
+    evidence = "compared with the ONNX file"
+    why = "the port starts from an ONNX file: there is no PyTorch model to compare with"
+    claims = _limits_claims(record, "accept.onnx", "parity", plan.accept.onnx, evidence)
+    return [*claims, Claim(PYTORCH, "not run", "agreement with PyTorch", why=why)]
 
 
 def _engine(record: Record) -> list[Claim]:
@@ -238,7 +243,10 @@ def _missing(record: Record) -> list[Claim]:
     stopped = (
         record.failure is not None
         or record.interrupted
-        or any(claim.status == "fail" for claim in _parity(record))
+        or any(
+            claim.status == "fail"
+            for claim in waivers.apply(_parity(record), record.plan.waivers, record.date)[0]
+        )
     )
     if stopped:
         return []

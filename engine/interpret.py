@@ -46,11 +46,12 @@ class _Run:
     interrupted: bool = False
     finished: bool = False
     environment: dict[str, str] = field(default_factory=record.environment)
+    date: str = ""
 
     def record(self) -> Record:
         return Record(
             self.plan, tuple(self.results.values()), self.until, self.failed_step, self.failure,
-            self.interrupted, self.finished, self.environment,
+            self.interrupted, self.finished, self.environment, self.date,
         )  # fmt: skip
 
     def keep(self, result: StepResult) -> None:
@@ -72,7 +73,7 @@ def run(plan: Plan, out: Path, until: str, observer: Observer, time_limit: float
 
     ``record.json`` in ``out`` is whole after every step. ``time_limit`` is in seconds, for each child process.
     """
-    state = _Run(plan, out, until, observer, time_limit)
+    state = _Run(plan, out, until, observer, time_limit, date=record.today())
     record.write(state.record(), out)
     try:
         for group, steps in _groups(until):
@@ -101,7 +102,7 @@ def _parity_broke(state: _Run) -> bool:
     parity = state.results.get("parity")
     if parity is None:
         return False
-    issues = accept.breaches(parity, "accept.onnx", state.plan.accept.onnx)
+    issues = accept.breaches(parity, state.plan, state.date)
     state.results["parity"] = replace(parity, issues=(*parity.issues, *issues))
     return bool(issues)
 

@@ -10,49 +10,34 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
+from typing import Literal
 
+from engine import plan_inputs, plan_model
 from engine.digests import digest_file
 from engine.paths import data_dir
 from engine.plain import to_plain
+from engine.plan_inputs import PlannedInput
+from engine.plan_model import PlannedModel, weights_path
 from engine.recipe import (
     Accept,
     Axis,
     Exporter,
     FloatType,
-    Input,
     IoPolicy,
     LoadedRecipe,
     Override,
     Recipe,
     Simplify,
-    Weights,
+    Waiver,
 )
+
+__all__ = ["Plan", "PlannedInput", "PlannedModel", "concrete", "make", "weights_path"]
 
 DEFAULT_OPSET = 18
 DEFAULT_TIME_LIMIT_S = 3600
 PARITY_SHAPES = ("min", "opt", "max", "odd")
 Sizes = Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class PlannedModel:
-    """File and function that make the model; ``weights`` is an absolute path handed to the function."""
-
-    file: str
-    function: str
-    digest: str
-    weights: str | None
-    weights_sha256: str | None
-
-
-@dataclass(frozen=True)
-class PlannedInput:
-    dtype: str
-    shape: tuple[int | str, ...]
-    kind: str
-    numbers: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -92,7 +77,10 @@ class PlannedBench:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything the steps need. ``shapes`` maps a shape's name to the size of each axis."""
+    """Everything the steps need. ``shapes`` maps a shape's name to the size of each axis.
+
+    For an ONNX file as the start ``exporter`` is ``none``, and ``opset`` is None unless the recipe demands one.
+    """
 
     name: str
     about: str
@@ -104,14 +92,15 @@ class Plan:
     inputs: Mapping[str, PlannedInput]
     outputs: tuple[str, ...]
     shapes: Mapping[str, Sizes]
-    opset: int
-    exporter: Exporter
+    opset: int | None
+    exporter: Exporter | Literal["none"]
     simplify: Simplify
     rewrites: tuple[PlannedRewrite, ...]
     precision: PlannedPrecision
     build: PlannedBuild
     bench: PlannedBench
     accept: Accept
+    waivers: tuple[Waiver, ...] = ()
 
     @property
     def parity_shapes(self) -> tuple[str, ...]:
@@ -124,70 +113,67 @@ class Plan:
         plain = to_plain(self)
         for key in ("folder", "recipe_file"):
             plain.pop(key)
-        plain["model"].pop("weights")
-        plain["model"]["file"] = Path(self.model.file).name
+        model = plain["model"]
+        model.pop("weights")
+        model |= {key: Path(model[key]).name for key in ("file", "config")}
         for rewrite in plain["rewrites"]:
             rewrite.pop("path")
+        for item in plain["inputs"].values():
+            for detail, key in (("file", "path"), ("python", "file")):
+                if item[detail]:
+                    item[detail][key] = Path(item[detail][key]).name
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def make(loaded: LoadedRecipe) -> Plan:
     """Resolve a checked recipe (see :mod:`engine.meaning`)."""
-    recipe, folder = loaded.recipe, loaded.folder
-    file_name, _, function = recipe.model.python.partition(":")
-    weights = recipe.model.weights
-    model = PlannedModel(
-        file=str(folder / file_name),
-        function=function,
-        digest=digest_file(folder / file_name),
-        weights=str(weights_path(weights, folder)) if weights else None,
-        weights_sha256=weights.sha256 if weights else None,
-    )
+    recipe = loaded.recipe
+    model = plan_model.make(loaded)
     return Plan(
         name=recipe.name,
         about=recipe.about or "",
         recipe_file=loaded.document.file,
-        folder=str(folder),
+        folder=str(loaded.folder),
         seed=recipe.seed or 0,
         model=model,
         axes=recipe.axes or {},
-        inputs={name: _input(item) for name, item in recipe.inputs.items()},
+        inputs={name: plan_inputs.make(name, item, loaded) for name, item in recipe.inputs.items()},
         outputs=recipe.outputs,
         shapes=_shapes(recipe.axes or {}),
-        opset=(recipe.export.opset if recipe.export else None) or DEFAULT_OPSET,
-        exporter=(recipe.export.exporter if recipe.export else None) or "dynamo",
+        opset=opset_of(recipe),
+        exporter=_exporter(recipe),
         simplify=recipe.simplify or "none",
         rewrites=_rewrites(loaded),
         precision=_precision(recipe),
         build=_build(recipe),
         bench=_bench(recipe),
         accept=recipe.accept,
+        waivers=recipe.waivers or (),
     )
 
 
-def weights_path(weights: Weights, folder: Path) -> Path:
-    """Where the weights lie. Raises ``importlib.metadata.PackageNotFoundError`` for a missing package."""
-    if weights.package is None:
-        return (folder / str(weights.path)).resolve()
-    return Path(str(metadata.distribution(weights.package).locate_file(str(weights.path))))
+def opset_of(recipe: Recipe) -> int | None:
+    """The opset that the exported file must have; None for an ONNX file that may have any."""
+    asked = recipe.export.opset if recipe.export else None
+    return asked or (None if recipe.model.onnx else DEFAULT_OPSET)
 
 
-def _input(item: Input) -> PlannedInput:
-    values = item.values
-    if values is None:
-        values = "normal" if item.dtype.startswith("float") else {"integers": (0, 1)}
-    if isinstance(values, str):
-        numbers = {"normal": (0.0, 1.0), "ones": (), "zeros": ()}[values]
-        return PlannedInput(item.dtype, item.shape, values, numbers)
-    kind, pair = next(iter(values.items()))
-    return PlannedInput(item.dtype, item.shape, kind, tuple(float(number) for number in pair))
+def _exporter(recipe: Recipe) -> Exporter | Literal["none"]:
+    if recipe.model.onnx:
+        return "none"
+    asked = recipe.export.exporter if recipe.export else None
+    return asked or ("torchscript" if recipe.model.torchscript else "dynamo")
 
 
 def _rewrites(loaded: LoadedRecipe) -> tuple[PlannedRewrite, ...]:
     planned = []
-    for rewrite in loaded.recipe.rewrites or ():
+    for index, rewrite in enumerate(loaded.recipe.rewrites or ()):
         own = rewrite.rule.endswith(".yaml")
-        path = loaded.folder / rewrite.rule if own else data_dir("rewrites") / f"{rewrite.rule}.yaml"
+        path = (
+            loaded.beside("rewrites", index, "rule") / rewrite.rule
+            if own
+            else data_dir("rewrites") / f"{rewrite.rule}.yaml"
+        )
         because = rewrite.because or ""
         planned.append(PlannedRewrite(path.stem, str(path), digest_file(path), rewrite.matches, because))
     return tuple(planned)

@@ -6,12 +6,12 @@ The fields repeat ``schemas/recipe.schema.json``, where each is described; a tes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from engine import document as documents
-from engine import schema
+from engine import extends, schema
 from engine.document import Document
 from engine.errors import RecipeError
 from engine.plain import from_plain
@@ -20,6 +20,13 @@ FloatType = Literal["fp32", "fp16", "bf16"]
 Exporter = Literal["dynamo", "torchscript"]
 Simplify = Literal["none", "onnxsim"]
 IoPolicy = Literal["keep", "lower"]
+Padding = Literal["right", "left", "mixed", "none"]
+Layout = Literal["chw", "hwc"]
+Source = Literal[
+    "python", "checkpoint", "exported", "torchscript", "onnx", "torchvision", "timm", "transformers"
+]
+SOURCES: tuple[Source, ...] = get_args(Source)
+Argument = str | bool | int | float
 
 
 @dataclass(frozen=True)
@@ -30,9 +37,47 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Model:
+class Checkpoint:
     python: str
+    path: str
+    package: str | None = None
+    key: str | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Named:
+    """A model of a library by name."""
+
+    name: str
+    arguments: Mapping[str, Argument] | None = None
+
+
+@dataclass(frozen=True)
+class Transformers:
+    name: str
+    config: str | None = None
+    arguments: Mapping[str, Argument] | None = None
+
+
+@dataclass(frozen=True)
+class Model:
+    """Exactly one of :data:`SOURCES` is set in a recipe that passed the checks."""
+
+    python: str | None = None
+    checkpoint: Checkpoint | None = None
+    exported: str | None = None
+    torchscript: str | None = None
+    onnx: str | None = None
+    torchvision: Named | None = None
+    timm: Named | None = None
+    transformers: Transformers | None = None
+    sha256: str | None = None
     weights: Weights | None = None
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return tuple(source for source in SOURCES if getattr(self, source) is not None)
 
 
 @dataclass(frozen=True)
@@ -43,10 +88,56 @@ class Axis:
 
 
 @dataclass(frozen=True)
+class Mask:
+    padding: Padding
+    low: int | None = None
+    high: int | None = None
+    empty_rows: int | None = None
+    keep: float | None = None
+    drop: float | None = None
+
+
+@dataclass(frozen=True)
+class Image:
+    layout: Layout
+    range: tuple[float, ...] | None = None
+    scale: float | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Values:
+    """Exactly one of :data:`KINDS` is set in a recipe that passed the checks."""
+
+    normal: tuple[float, ...] | None = None
+    uniform: tuple[float, ...] | None = None
+    integers: tuple[float, ...] | None = None
+    lengths: tuple[float, ...] | None = None
+    mask: Mask | None = None
+    image: Image | None = None
+    positions: bool | None = None
+    same_as: str | None = None
+    file: str | None = None
+    key: str | None = None
+    python: str | None = None
+    masked_by: str | None = None
+    pad: float | None = None
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(kind for kind in KINDS if getattr(self, kind) is not None)
+
+
+PAIRS = ("normal", "uniform", "integers", "lengths")
+KINDS = (*PAIRS, "mask", "image", "positions", "same_as", "file", "python")
+
+
+@dataclass(frozen=True)
 class Input:
     dtype: str
     shape: tuple[int | str, ...]
-    values: str | Mapping[str, tuple[float, ...]] | None = None
+    values: str | Values | None = None
 
 
 @dataclass(frozen=True)
@@ -120,6 +211,14 @@ class Accept:
 
 
 @dataclass(frozen=True)
+class Waiver:
+    claim: str
+    owner: str
+    because: str
+    expires: str
+
+
+@dataclass(frozen=True)
 class Recipe:
     portwright: int
     name: str
@@ -127,6 +226,7 @@ class Recipe:
     inputs: Mapping[str, Input]
     outputs: tuple[str, ...]
     accept: Accept
+    extends: str | None = None
     about: str | None = None
     seed: int | None = None
     axes: Mapping[str, Axis] | None = None
@@ -136,15 +236,24 @@ class Recipe:
     precision: Precision | None = None
     build: Build | None = None
     bench: Bench | None = None
+    waivers: tuple[Waiver, ...] | None = None
 
 
 @dataclass(frozen=True)
 class LoadedRecipe:
-    """A recipe together with the document that holds its places and the folder it lies in."""
+    """A recipe together with the document that holds its places and the folder it lies in.
+
+    ``folders`` holds the folder of every file that the document was merged from, by shown name.
+    """
 
     recipe: Recipe
     document: Document
     folder: Path
+    folders: Mapping[str, Path] = field(default_factory=dict)
+
+    def beside(self, *path: str | int) -> Path:
+        """Folder that a relative path written at key path ``path`` is relative to."""
+        return self.folders.get(self.document.place(path).file, self.folder)
 
 
 def find(path: Path) -> Path:
@@ -156,13 +265,14 @@ def find(path: Path) -> Path:
 
 
 def load(path: Path) -> LoadedRecipe:
-    """Read and check the form of a recipe. Raises RecipeError listing every problem."""
+    """Read a recipe, merge what it extends, check the form. Raises RecipeError listing every problem."""
     file = find(path)
     document = documents.read(file)
     if not isinstance(document.data, dict):
         raise RecipeError([document.problem((), "a recipe is a mapping; this file holds something else")])
+    document, folders = extends.resolve(document, file)
     found = schema.problems(document, "recipe")
     if found:
         raise RecipeError(found)
     data: dict[str, Any] = document.data
-    return LoadedRecipe(from_plain(Recipe, data), document, file.resolve().parent)
+    return LoadedRecipe(from_plain(Recipe, data), document, file.resolve().parent, folders)

@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from engine.plan import Plan
 from engine.values import StepResult
 
 FILE = "record.json"
-FORMAT = 1
+FORMAT = 2
 _PACKAGES = (
     "torch", "transformers", "onnx", "onnx-ir", "onnxscript", "onnxsim", "onnx-graphsurgeon",
     "onnxruntime", "onnxruntime-gpu", "numpy",
@@ -29,7 +30,8 @@ _PACKAGES = (
 class Record:
     """One run. ``results`` are in route order; ``failure`` and ``failed_step`` are set together.
 
-    ``finished`` is false in what a run that was killed left behind.
+    ``finished`` is false in what a run that was killed left behind. ``date`` is the day on which the run
+    started, YYYY-MM-DD in UTC: waivers expire by it, so that a report can be rendered again later.
     """
 
     plan: Plan
@@ -40,6 +42,7 @@ class Record:
     interrupted: bool = False
     finished: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
+    date: str = ""
     portwright: str = __version__
     format: int = FORMAT
 
@@ -49,6 +52,11 @@ class Record:
     def facts(self, step: str) -> Mapping[str, Any]:
         found = self.result(step)
         return found.facts if found else {}
+
+
+def today() -> str:
+    """The current day in UTC as YYYY-MM-DD."""
+    return datetime.now(UTC).date().isoformat()
 
 
 def environment() -> dict[str, str]:

@@ -8,16 +8,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine import reproduce
-from engine.accept import Claim, Verdict, comparisons
+from engine import origin, reproduce
+from engine.accept import Verdict, comparisons
+from engine.claims import Claim
 from engine.comparison import Comparison
 from engine.paths import data_dir
 from engine.record import Record
 from engine.steps import STEPS
 from engine.values import StepResult
+from engine.waivers import WaiverUse
 from engine.wording import cell, number, pattern_of, sizes_text, values_text
 
-_SIGNS = {"pass": "pass", "fail": "**FAIL**", "not run": "not run"}
+_SIGNS = {"pass": "pass", "fail": "**FAIL**", "not run": "not run", "waived": "**WAIVED**"}
+_STATES = {
+    "used": "**WAIVED**",
+    "unused": "not needed",
+    "expired": "**EXPIRED**",
+    "refused": "**does not cover**",
+}
 
 
 def write(record: Record, verdict: Verdict, folder: Path, target: Path) -> None:
@@ -57,6 +65,9 @@ def view(record: Record, verdict: Verdict, prefix: str, beside: Path) -> dict[st
         "about": plan.about,
         "verdict": verdict.headline,
         "claims": [_claim(claim) for claim in verdict.claims],
+        "waivers": [_waiver(use) for use in verdict.waivers],
+        "model": _model(record),
+        "reference": origin.reference(plan.model),
         "ran": [_step(step.name, step.does, record) for step in STEPS if _status(record, step.name) == "ok"],
         "not_run": [
             {"name": step.name, "proves": step.proves, "status": _status(record, step.name),
@@ -87,6 +98,7 @@ def view(record: Record, verdict: Verdict, prefix: str, beside: Path) -> dict[st
             {"path": prefix + artifact.path, "bytes": f"{artifact.bytes:,}", "digest": artifact.digest}
             for result in record.results for artifact in result.artifacts.values()
         ],
+        "date": record.date,
         "environment": dict(record.environment),
         "plan_digest": plan.digest,
         "portwright": record.portwright,
@@ -103,6 +115,24 @@ def _claim(claim: Claim) -> dict[str, str]:
         "evidence": claim.evidence or "-",
         "why": claim.why,
     }
+
+
+def _waiver(use: WaiverUse) -> dict[str, str]:
+    return {
+        "claim": use.claim,
+        "owner": use.owner,
+        "because": use.because,
+        "expires": use.expires,
+        "state": _STATES[use.state],
+        "why": use.why,
+    }
+
+
+def _model(record: Record) -> dict[str, Any]:
+    """Where the model came from; files by digest once the source step has read them."""
+    came = record.facts("source").get("origin", {})
+    files = [{"path": path, "digest": digest} for path, digest in came.get("files", {}).items()]
+    return {"what": origin.describe(record.plan), "source": record.plan.model.source, "files": files}
 
 
 def _status(record: Record, step: str) -> str:
@@ -135,6 +165,8 @@ def _outcome(result: StepResult) -> str:
     facts = result.facts
     if result.step == "source":
         return f"{facts['module'].rsplit('.', 1)[-1]}, {facts['parameters']:,} parameters, two runs equal"
+    if result.step == "export" and facts["exporter"] == "none":
+        return f"taken over as it is, opset {facts['opset']}, {facts['nodes']} nodes, axes symbolic"
     if result.step == "export":
         return f"{facts['exporter']}, opset {facts['opset']}, {facts['nodes']} nodes, axes symbolic"
     if result.step == "check":

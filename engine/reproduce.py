@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from engine.plan import Plan, concrete
+from engine.plan import Plan, PlannedModel, concrete
 from engine.record import Record
 from engine.steps import STEPS
 
@@ -49,26 +49,66 @@ def _graph(record: Record, step: str, prefix: str) -> str:
 
 
 def _model_lines(plan: Plan) -> list[str]:
-    argument = f'Path("{plan.model.weights}")' if plan.model.weights else ""
-    return [
-        "import sys",
-        "from pathlib import Path",
-        "import numpy as np",
-        "import torch",
-        f'sys.path.insert(0, "{Path(plan.model.file).parent}")',
-        f"from {Path(plan.model.file).stem} import {plan.model.function}",
-        f"model = {plan.model.function}({argument}).eval()",
-    ]
+    return ["import sys", "from pathlib import Path", "import numpy as np", "import torch", *_loading(plan)]
+
+
+def _loading(plan: Plan) -> list[str]:
+    model = plan.model
+    argument = f'Path("{model.weights}")' if model.weights and model.source == "python" else ""
+    imported = [f'sys.path.insert(0, "{Path(model.file).parent}")',
+                f"from {Path(model.file).stem} import {model.function}"]  # fmt: skip
+    settings = "".join(f", {key}={value!r}" for key, value in model.arguments.items())
+    seed = [] if model.weights else [f"torch.manual_seed({plan.seed})"]
+    filled = _filling(model) if model.weights else []
+    lines = {
+        "python": [*imported, f"model = {model.function}({argument})"],
+        "checkpoint": [*imported, f"model = {model.function}()", *filled],
+        "exported": [f'model = torch.export.load("{model.file}").module()'],
+        "torchscript": [f'model = torch.jit.load("{model.file}")'],
+        "torchvision": [
+            "import torchvision", *seed,
+            f'model = torchvision.models.get_model("{model.name}", weights=None{settings})', *filled,
+        ],
+        "timm": ["import timm", *seed, f'model = timm.create_model("{model.name}"{settings})', *filled],
+        "transformers": _transformers(model, settings, seed, filled),
+    }[model.source]  # fmt: skip
+    return lines if model.source == "exported" else [*lines, "model = model.eval()"]
+
+
+def _filling(model: PlannedModel) -> list[str]:
+    if Path(str(model.weights)).suffix == ".safetensors":
+        read = ["from safetensors.torch import load_file", f'state = load_file("{model.weights}")']
+    else:
+        read = [f'state = torch.load("{model.weights}", map_location="cpu", weights_only=True)']
+    inner = "".join(f'["{part}"]' for part in model.key.split(".") if part)
+    return [*read, f"model.load_state_dict(state{inner})"]
+
+
+def _transformers(model: PlannedModel, settings: str, seed: list[str], filled: list[str]) -> list[str]:
+    name, config = model.name, model.config or model.weights
+    lines = [f"from transformers import AutoConfig, {name}",
+             f'config = AutoConfig.from_pretrained("{config}"{settings})', *seed]  # fmt: skip
+    if model.weights and Path(model.weights).is_dir():
+        return [*lines, f'model = {name}.from_pretrained("{model.weights}", config=config)']
+    build = f"{name}.from_config(config)" if name.startswith("AutoModel") else f"{name}(config)"
+    return [*lines, f"model = {build}", *filled]
 
 
 def _source(record: Record, prefix: str, step: str) -> Iterator[Section]:
     shape = record.plan.parity_shapes[0]
+    if record.plan.model.source == "onnx":
+        lines = _session_lines(record.plan.model.file, f"{prefix}samples/{shape}.npz")
+        yield _section(
+            step, "python", "\n".join(lines), f"the ONNX file again at shape {shape}: differences are 0"
+        )
+        return
+    called = "*inputs.values()" if record.plan.model.source == "exported" else "**inputs"
     lines = [
         *_model_lines(record.plan),
         f'stored = np.load("{prefix}samples/{shape}.npz")',
         'inputs = {k[6:]: torch.from_numpy(stored[k]) for k in stored.files if k.startswith("input/")}',
         "with torch.no_grad():",
-        "    print(model(**inputs))",
+        f"    print(model({called}))",
         'print({k: stored[k] for k in stored.files if k.startswith("fp32/")})',
     ]
     yield _section(step, "python", "\n".join(lines), f"reference outputs at shape {shape}")
@@ -76,6 +116,11 @@ def _source(record: Record, prefix: str, step: str) -> Iterator[Section]:
 
 def _export(record: Record, prefix: str, step: str) -> Iterator[Section]:
     plan = record.plan
+    if plan.model.source == "onnx":
+        target = f"{prefix}onnx/export.onnx"
+        text = f'import onnx\nprint(len(onnx.load("{target}", load_external_data=False).graph.node))'
+        yield _section(step, "python", text, "the file as it is, its weights copied beside it")
+        return
     axes = [f'{name} = torch.export.Dim("{name}", min={axis.min}, max={axis.max})'
             for name, axis in plan.axes.items() if axis.min < axis.max]  # fmt: skip
     moving = {name for name, axis in plan.axes.items() if axis.min < axis.max}
@@ -95,6 +140,11 @@ def _export(record: Record, prefix: str, step: str) -> Iterator[Section]:
             f"dynamo=False, input_names={list(plan.inputs)}, dynamic_axes={{{shapes.replace(': ', ': ')}}})"
         )
         axes = [f'{name} = "{name}"' for name in moving]
+    if plan.model.source == "exported":
+        call = (
+            f'torch.onnx.export(torch.export.load("{plan.model.file}"), (), "by_hand.onnx", '
+            f"opset_version={plan.opset}, dynamo=True)"
+        )
     lines = [
         *_model_lines(plan),
         f'stored = np.load("{prefix}samples/export.npz")',

@@ -14,6 +14,8 @@ FIRST: Mapping[str, str | None] = {
     "portwright": "source",
     "name": "build",  # the engine's file is named after the port
     "about": None,
+    "extends": None,  # what it brings in is compared key by key
+    "waivers": None,
     "seed": "source",
     "model": "source",
     "axes": "source",

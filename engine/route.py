@@ -9,6 +9,7 @@ from pathlib import Path
 
 from engine import accept, interpret, record, report, workspace
 from engine.accept import Verdict
+from engine.claims import Claim
 from engine.digests import digest_file
 from engine.document import KeyPath
 from engine.errors import Exit, Failure, Problem, RecipeError
@@ -77,7 +78,7 @@ def render(path: Path, require: Sequence[str], target: Path | None) -> Outcome:
 def _still_backed(verdict: Verdict, done: Record, folder: Path) -> Verdict:
     """A stored verdict holds only while the files it is about are the ones that were judged."""
     faults = [
-        accept.Claim("files", "fail", "unchanged", where=artifact.path, why=fault)
+        Claim("files", "fail", "unchanged", where=artifact.path, why=fault)
         for result in done.results
         for artifact in result.artifacts.values()
         if (fault := _fault(artifact, folder))

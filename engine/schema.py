@@ -82,8 +82,9 @@ _Validator = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
 )
 
 
-def _position(problem: Problem) -> tuple[int, int, str]:
-    return (problem.place.line, problem.place.column, problem.what) if problem.place else (0, 0, problem.what)
+def _position(problem: Problem) -> tuple[str, int, int, str]:
+    place = problem.place
+    return (place.file, place.line, place.column, problem.what) if place else ("", 0, 0, problem.what)
 
 
 def _explain(document: Document, error: Any) -> Iterator[Problem]:
@@ -154,7 +155,7 @@ def _not_in(document: Document, path: Any, error: Any) -> Iterator[Problem]:
 
 
 def _not_const(document: Document, path: Any, error: Any) -> Iterator[Problem]:
-    what = f"{_spot(path)}expected {error.validator_value}, got {_show(error.instance)}"
+    what = f"{_spot(path)}expected {_show(error.validator_value)}, got {_show(error.instance)}"
     yield document.problem(path, what, _describe(error.schema))
 
 

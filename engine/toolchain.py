@@ -27,6 +27,12 @@ _OPSETS = {
     "tensorrt_rtx": (((1, 0), 22), ((1, 5), 24)),
 }
 
+# First version of a series -> targets that it builds for without a GPU; tried with 1.4.0.76 to 1.7.1.116.
+_TARGETS = {"tensorrt_rtx": (((1, 4), (75, 80, 86, 89, 120, 121)),)}
+_TARGETS_TRIED = (1, 7)
+# Type -> first compute capability. TensorRT-RTX refuses the type on the targets below ("HW-specific datatypes").
+_TYPES_FROM = {"bf16": 80}
+
 
 @dataclass(frozen=True)
 class Toolchain:
@@ -121,6 +127,18 @@ def opset_limit(module: str, version: str) -> int:
     if not fitting:
         raise ValueError(f"{_DISTRIBUTION[module]} {version} is older than any version with a known opset")
     return fitting[-1]
+
+
+def targets(module: str, version: str) -> tuple[str, ...]:
+    """Targets that this TensorRT builds for, as the recipe spells them; empty where that was not tried."""
+    wanted = tuple(int(part) for part in version.split(".")[:2])
+    fitting = [numbers for first, numbers in _TARGETS.get(module, ()) if first <= wanted <= _TARGETS_TRIED]
+    return tuple(f"sm{number}" for number in fitting[-1]) if fitting else ()
+
+
+def first_target(kind: str) -> int | None:
+    """Lowest compute capability (``80`` for 8.0) that has the type; None where every target has it."""
+    return _TYPES_FROM.get(kind)
 
 
 def has_gpu() -> tuple[bool, str]:

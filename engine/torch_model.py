@@ -1,4 +1,4 @@
-"""The customer's PyTorch model: loading it, calling it by input name, naming what it returns.
+"""The customer's PyTorch model: calling it by input name, naming what it returns.
 
 Imported only inside the step host; torch is imported at the top on purpose.
 """
@@ -6,23 +6,18 @@ Imported only inside the step host; torch is imported at the top on purpose.
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import inspect
-import sys
-import traceback
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from engine.customer import theirs
 from engine.errors import StepError
-from engine.plan import Plan, PlannedModel
+from engine.plan import Plan
 from engine.samples import Array
 from engine.schema import nearest
-
-_HERE = str(Path(__file__).resolve().parent)
 
 
 class Port(torch.nn.Module):
@@ -45,58 +40,12 @@ class Port(torch.nn.Module):
         return tuple(named_outputs(returned, self.outputs).values())
 
 
-def load(planned: PlannedModel) -> torch.nn.Module:
-    """Import the model's file, call its function, return the module. Raises StepError for the user's faults."""
-    function = getattr(_import(Path(planned.file)), planned.function)
-    name = f"{Path(planned.file).name}:{planned.function}"
-    try:
-        model = function(Path(planned.weights)) if planned.weights else function()
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # process edge: it may raise anything
-        raise _theirs(f"{name} raised", error, "model.python") from error
-    if not isinstance(model, torch.nn.Module):
-        symptom = f"{name} returned {type(model).__name__}, expected a torch.nn.Module"
-        raise StepError(symptom, klass="tooling", where="model.python", usage=True)
-    return model
-
-
-def _import(file: Path) -> Any:
-    sys.path.insert(0, str(file.parent))
-    name = f"_portwright_{file.stem}" if file.stem in sys.modules else file.stem
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # process edge: see load
-        raise _theirs(f"importing {file.name} raised", error, "model.python") from error
-    return module
-
-
-def _theirs(symptom: str, error: BaseException, where: str, klass: str = "tooling") -> StepError:
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [
-        frame
-        for frame in frames
-        if "site-packages" not in frame.filename and not frame.filename.startswith(_HERE)
-    ]
-    last = own[-1] if own else None
-    spot = f"{Path(last.filename).name}:{last.lineno}: {last.line}" if last else ""
-    lines = str(error).strip().splitlines()
-    text = lines[0] if lines else ""
-    return StepError(
-        f"{symptom} {type(error).__name__}: {text}".rstrip(": "),
-        klass=klass,
-        cause=spot,
-        where=where,
-        evidence="".join(traceback.format_exception(error)),
-    )
-
-
 def check_signature(model: torch.nn.Module, plan: Plan) -> None:
-    """Raise StepError where the recipe's inputs are not what ``forward`` takes."""
-    signature = inspect.signature(model.forward)
+    """Raise StepError where the recipe's inputs are not what ``forward`` takes.
+
+    A module that wraps another one tells that one's signature in ``stands_for``.
+    """
+    signature = getattr(model, "stands_for", None) or inspect.signature(model.forward)
     parameters = signature.parameters
     kinds = {parameter.kind for parameter in parameters.values()}
     takes_any = inspect.Parameter.VAR_KEYWORD in kinds
@@ -157,7 +106,8 @@ def left_out(returned: Any, wanted: Sequence[str]) -> tuple[str, ...]:
 
 def optional_inputs(model: torch.nn.Module, plan: Plan) -> list[str]:
     """Parameters of ``forward`` with a default that the recipe leaves out."""
-    parameters = inspect.signature(model.forward).parameters.values()
+    signature = getattr(model, "stands_for", None) or inspect.signature(model.forward)
+    parameters = signature.parameters.values()
     return [p.name for p in parameters if p.default is not p.empty and p.name not in plan.inputs]
 
 
@@ -194,7 +144,7 @@ def call(port: Port, inputs: Mapping[str, Array], shape: str) -> dict[str, Array
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # process edge: it may raise anything
         sizes = ", ".join(f"{name} {list(inputs[name].shape)}" for name in port.inputs)
         where = "inputs" if shape == "export" else "axes"
-        raise _theirs(f"forward at shape '{shape}' ({sizes}) raised", error, where, "shape") from error
+        raise theirs(f"forward at shape '{shape}' ({sizes}) raised", error, where, "shape") from error
     for name, tensor in zip(port.inputs, tensors, strict=True):
         if not np.array_equal(tensor.float().numpy(), inputs[name].astype(np.float32)):
             port.modified.add(name)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from engine.plan import PlannedInput
+from engine.plan_inputs import PlannedImage, PlannedInput, PlannedMask
 
 
 def cell(text: Any) -> str:
@@ -27,6 +28,21 @@ def number(value: float | None) -> str:
 
 def values_text(item: PlannedInput) -> str:
     """How the sample values were made, as a reader of the report must know it."""
+    text = _kind_text(item)
+    return f"{text}; {item.pad:g} where {item.masked_by} drops" if item.masked_by else text
+
+
+def _kind_text(item: PlannedInput) -> str:
+    if item.same_as:
+        return f"the same as {item.same_as}"
+    if item.file is not None:
+        return f"from {Path(item.file.path).name}, array {item.file.key}"
+    if item.python is not None:
+        return f"by {Path(item.python.file).name}:{item.python.function}"
+    if item.mask is not None:
+        return _mask_text(item.mask)
+    if item.image is not None:
+        return _image_text(item.image)
     low, high = (f"{value:g}" for value in (*item.numbers, 0.0, 0.0)[:2])
     texts = {
         "normal": f"normal, mean {low}, standard deviation {high}",
@@ -34,7 +50,29 @@ def values_text(item: PlannedInput) -> str:
         "integers": f"integers from {low} to {high}",
         "lengths": f"rows of {low} to {high} ones (cut at the size), then zeros",
     }
-    return texts.get(item.kind, f"all {item.kind}")
+    counted = "counted along the last axis" + (" from the first kept element" if item.masked_by else "")
+    return texts.get(item.kind) or (counted if item.kind == "positions" else f"all {item.kind}")
+
+
+def _mask_text(mask: PlannedMask) -> str:
+    kept = f"rows of {mask.low} to {mask.high or 'all'} kept (cut at the size)"
+    sides = {
+        "right": "padding on the right",
+        "left": "padding on the left",
+        "mixed": "padding left or right by chance",
+    }
+    text = f"{kept}, {sides[mask.padding]}" if mask.padding != "none" else "no padding"
+    empty = f"; the last {mask.empty_rows} rows masked as a whole" if mask.empty_rows else ""
+    return f"{text}{empty}; keep {mask.keep:g}, drop {mask.drop:g}"
+
+
+def _image_text(image: PlannedImage) -> str:
+    text = f"{image.layout} pixels from {image.low} to {image.high}"
+    text += f", divided by {image.scale:g}" if image.scale != 1 else ""
+    if image.mean == (0.0,) and image.std == (1.0,):
+        return text
+    mean, std = (", ".join(f"{value:g}" for value in numbers) for numbers in (image.mean, image.std))
+    return f"{text}, mean {mean}, standard deviation {std}"
 
 
 def sizes_text(sizes: Mapping[str, int]) -> str:

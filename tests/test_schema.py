@@ -64,7 +64,7 @@ def test_required_names_exist() -> None:
 
 
 def inner(hint: Any) -> tuple[Any, str]:
-    """The dataclass behind a type hint and how the schema nests it (``items``, ``additionalProperties`` or nothing)."""
+    """The dataclass behind a type hint and how the schema nests it (``items``, ``else``, ... or nothing)."""
     origin, args = typing.get_origin(hint), [arg for arg in typing.get_args(hint) if arg is not type(None)]
     if dataclasses.is_dataclass(hint):
         return hint, ""
@@ -74,6 +74,8 @@ def inner(hint: Any) -> tuple[Any, str]:
         return args[1], "additionalProperties"
     if origin is not None and len(args) == 1:
         return inner(args[0])
+    if len(args) == 2 and args[0] is str and dataclasses.is_dataclass(args[1]):
+        return args[1], "else"
     return None, ""
 
 

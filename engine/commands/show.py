@@ -8,16 +8,20 @@ from typing import Any
 import click
 import yaml
 
-from engine import intake
+from engine import intake, origins
 from engine.errors import Exit
 from engine.plain import to_plain
 
 
 @click.command("show")
 @click.argument("recipe", type=click.Path(path_type=Path))
-def command(recipe: Path) -> Exit:
+@click.option("--resolved", is_flag=True, help="Every value with its origin: FILE:LINE, or default.")
+def command(recipe: Path, resolved: bool) -> Exit:
     """Print RECIPE as resolved, with every default filled in. Runs nothing."""
-    _, plan = intake.make_plan(recipe)
+    loaded, plan = intake.make_plan(recipe)
+    if resolved:
+        click.echo(origins.render(loaded, plan), nl=False)
+        return Exit.ACCEPTED
     click.echo(yaml.safe_dump(_without_none(to_plain(plan)), sort_keys=False, width=110), nl=False)
     return Exit.ACCEPTED
 

@@ -20,10 +20,10 @@ KEYS = (MODULE, CLASS, SOURCE, RULE)
 
 _EXPORTER_KEYS = ("namespace", "pkg.torch.")
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-_WRAPPER = "model"
+WRAPPER = "model"
 
 
-def condense_dynamo(model: ir.Model) -> None:
+def condense_dynamo(model: ir.Model, wrapper: str = WRAPPER) -> None:
     """Replace the dynamo exporter's metadata by ours and drop the wrapper's name from paths and weights."""
     for node in model.graph.all_nodes():
         raw = dict(node.metadata_props)
@@ -36,7 +36,7 @@ def condense_dynamo(model: ir.Model) -> None:
             continue
         # The last scope is the op itself; the one before is the innermost module.
         modules = [scope for scope in scopes[:-1] if not scope.startswith("_empty_nn_module_stack")]
-        node.metadata_props[MODULE] = _unwrapped(modules[-1]) if modules else ""
+        node.metadata_props[MODULE] = _unwrapped(modules[-1], wrapper) if modules else ""
         if len(classes) >= 2 and modules:
             node.metadata_props[CLASS] = classes[-2]
         frames = _FRAME.findall(raw.get("pkg.torch.onnx.stack_trace", ""))
@@ -44,20 +44,20 @@ def condense_dynamo(model: ir.Model) -> None:
         if source:
             node.metadata_props[SOURCE] = source
     for value in list(model.graph.initializers.values()):
-        if value.name and value.name.startswith(f"{_WRAPPER}."):
-            name = value.name.removeprefix(f"{_WRAPPER}.")
+        if wrapper and value.name and value.name.startswith(f"{wrapper}."):
+            name = value.name.removeprefix(f"{wrapper}.")
             if name not in model.graph.initializers:
                 value.name = name
     model.metadata_props.clear()
     model.graph.metadata_props.clear()
 
 
-def condense_torchscript(model: ir.Model) -> None:
+def condense_torchscript(model: ir.Model, wrapper: str = WRAPPER) -> None:
     """Module paths out of the node names that the torchscript exporter writes (``/encoder/layer.0/MatMul``)."""
     for node in model.graph.all_nodes():
         parts = (node.name or "").strip("/").split("/")
         if (node.name or "").startswith("/") and len(parts) > 1:
-            node.metadata_props[MODULE] = _unwrapped(_joined(parts[:-1]))
+            node.metadata_props[MODULE] = _unwrapped(_joined(parts[:-1]), wrapper)
 
 
 def _joined(parts: Iterable[str]) -> str:
@@ -81,8 +81,8 @@ def _strings(text: str) -> list[str]:
     return [str(item) for item in found]
 
 
-def _unwrapped(path: str) -> str:
-    return "" if path == _WRAPPER else path.removeprefix(f"{_WRAPPER}.")
+def _unwrapped(path: str, wrapper: str) -> str:
+    return "" if path == wrapper else path.removeprefix(f"{wrapper}.") if wrapper else path
 
 
 def _model_frame(frames: list[tuple[str, str]]) -> str:

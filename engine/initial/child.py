@@ -20,15 +20,15 @@ def serve(request: Mapping[str, Any], channel: Channel) -> dict[str, Any]:
     """Explore the model asked for; ``{"findings": ...}`` or ``{"failure": ...}``."""
     warnings.simplefilter("ignore")
     try:
-        from engine import torch_model
         from engine.initial import explore
+        from engine.sources import torch_sources
 
         asked: Asked = from_plain(Asked, request["asked"])
         planned = PlannedModel(
             asked.file, asked.function, digest_file(Path(asked.file)), asked.weights_file, None
         )
         channel.send("progress", text="loading the model")
-        model = torch_model.load(planned)
+        model = torch_sources.from_python(planned)
         found = explore.explore(model, asked, lambda text: channel.send("progress", text=text))
         return {"findings": to_plain(found)}
     except StepError as error:

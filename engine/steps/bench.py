@@ -19,7 +19,9 @@ def run(context: Context) -> Done:
         return Done(skipped="not asked for: bench.rounds is 0")
     shape = "opt" if "opt" in plan.shapes else "export"
     context.progress("loading both runtimes", 0, plan.bench.rounds)
-    contestants = {"pytorch-eager": _eager(context, shape), "onnxruntime": _onnxruntime(context, shape)}
+    contestants = {"onnxruntime": _onnxruntime(context, shape)}
+    if plan.model.source != "onnx":
+        contestants = {"pytorch-eager": _eager(context, shape)} | contestants
     for _ in range(plan.bench.warmup):
         for call in contestants.values():
             call()
@@ -30,26 +32,31 @@ def run(context: Context) -> Done:
             start = time.perf_counter()
             call()
             times[name].append((time.perf_counter() - start) * 1e3)
-    import torch
-
     figures = {name: _figures(series) for name, series in times.items()}
     return Done(
         facts={"device": "cpu", "shape": shape, "sizes": dict(plan.shapes[shape]), "type": "fp32"},
         measurements={
             "milliseconds": figures,
             "rounds": plan.bench.rounds,
-            "threads": torch.get_num_threads(),
+            "threads": _threads(),
         },
     )
+
+
+def _threads() -> int:
+    import torch
+
+    return torch.get_num_threads()
 
 
 def _eager(context: Context, shape: str) -> Callable[[], Any]:
     import torch
 
     from engine import torch_model
+    from engine.sources import torch_sources
 
     plan = context.plan
-    port = torch_model.Port(torch_model.load(plan.model), tuple(plan.inputs), plan.outputs).eval()
+    port = torch_model.Port(torch_sources.load(plan), tuple(plan.inputs), plan.outputs).eval()
     feeds = samples.read(context.samples(shape), "input")
     tensors = [torch.from_numpy(feeds[name]) for name in plan.inputs]
 

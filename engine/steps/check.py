@@ -19,12 +19,13 @@ def run(context: Context) -> Done:
     try:
         onnx.checker.check_model(str(path), full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        taken = context.plan.model.source == "onnx"
         raise StepError(
             f"{path.name} is not valid ONNX: {str(error).strip().splitlines()[0]}",
             klass="export",
-            cause="the exporter wrote an invalid graph",
-            fix="try the other exporter, or another opset",
-            where="export.exporter",
+            cause="the file that the recipe starts from" if taken else "the exporter wrote an invalid graph",
+            fix="mend the file" if taken else "try the other exporter, or another opset",
+            where="model.onnx" if taken else "export.exporter",
             evidence=str(error)[:2000],
         ) from error
     context.progress("inventory", 2, 3)

@@ -26,6 +26,8 @@ def run(context: Context) -> Done:
     from engine.graph import boundary, files, provenance
 
     plan = context.plan
+    if plan.model.source == "onnx":
+        return _adopted(context)
     port = context.memo.pop("port", None) or _reload(plan)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"torch(\..*)?|copyreg")
@@ -35,7 +37,8 @@ def run(context: Context) -> Done:
         provenance.condense_dynamo(model)
     else:
         model, issues = _torchscript(port, context, target)
-        provenance.condense_torchscript(model)
+        scripted = plan.model.source == "torchscript"
+        provenance.condense_torchscript(model, "model.script" if scripted else provenance.WRAPPER)
     boundary.name_axes(model, plan)
     context.progress("writing weights", 2, 3)
     files.save(model, target, WEIGHTS)
@@ -69,21 +72,46 @@ def _check_opset(model: ir.Model, plan: Plan) -> None:
 
 def _reload(plan: Plan) -> Any:
     from engine import torch_model
+    from engine.sources import torch_sources
 
-    return torch_model.Port(torch_model.load(plan.model), tuple(plan.inputs), plan.outputs).eval()
+    return torch_model.Port(torch_sources.load(plan), tuple(plan.inputs), plan.outputs).eval()
 
 
-def _arguments(plan: Plan) -> tuple[Any, ...]:
+def _adopted(context: Context) -> Done:
+    """The file that the recipe starts from: its graph, and its weight files copied beside it."""
+    from engine.graph import boundary, provenance
+    from engine.sources import onnx_file
+
+    plan = context.plan
+    target = context.folder("onnx") / "export.onnx"
+    context.progress("taking over the ONNX file", 0, 2)
+    model, copied = onnx_file.adopt(plan, target)
+    facts = {
+        "exporter": "none",
+        "opset": model.opset_imports.get(""),
+        "nodes": sum(1 for _ in model.graph),
+        "modules_named": len(provenance.modules(model)),
+        **boundary.facts(model),
+    }
+    artifacts = {"graph": target} | {path.name: path for path in copied}
+    if (target.parent / WEIGHTS).exists():
+        artifacts["weights"] = target.parent / WEIGHTS
+    boundary.check(model, plan)
+    return Done(facts=facts, artifacts=artifacts)
+
+
+def _arguments(context: Context) -> tuple[Any, ...]:
     import torch
 
-    inputs = samples.make(plan, "export")
-    return tuple(torch.from_numpy(inputs[name].copy()) for name in plan.inputs)
+    inputs = samples.read(context.samples("export"), "input")
+    return tuple(torch.from_numpy(inputs[name].copy()) for name in context.plan.inputs)
 
 
 def _dynamo(port: Any, context: Context) -> tuple[ir.Model, list[Issue]]:
     import torch
 
     from engine import traced
+    from engine.sources import ranges
 
     plan = context.plan
     dims = {
@@ -97,10 +125,10 @@ def _dynamo(port: Any, context: Context) -> tuple[ir.Model, list[Issue]]:
     )
     context.progress("torch.export traces the model", 0, 3)
     try:
-        program = torch.export.export(port, _arguments(plan), dynamic_shapes=(shapes,), strict=False)
+        program = torch.export.export(port, _arguments(context), dynamic_shapes=(shapes,), strict=False)
     except Exception as error:  # process edge: the exporter and the customer's code may raise anything
         raise _failed("torch.export", error) from error
-    _check_ranges(program, plan)
+    ranges.check(program, plan, "the exporter narrowed")
     study = traced.study(program)
     _refuse_random(study)
     context.progress("translating to ONNX", 1, 3)
@@ -185,28 +213,6 @@ def _fold(model: ir.Model) -> None:
         step(model)
 
 
-def _check_ranges(program: Any, plan: Plan) -> None:
-    """The traced program must keep the whole declared range of every axis."""
-    found: dict[str, tuple[int, int]] = {}
-    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
-    user_inputs = [node for node in placeholders if node.name in program.graph_signature.user_inputs]
-    for node, item in zip(user_inputs, plan.inputs.values(), strict=True):
-        for size, dim in zip(item.shape, node.meta["val"].shape, strict=True):
-            symbol = getattr(getattr(dim, "node", None), "expr", None)
-            bounds = program.range_constraints.get(symbol)
-            if isinstance(size, str) and bounds is not None:
-                found[size] = (int(bounds.lower), int(bounds.upper))
-    for name, (low, high) in found.items():
-        axis = plan.axes[name]
-        if low > axis.min or high < axis.max:
-            raise StepError(
-                f"the exporter narrowed axis '{name}' to {low}..{high}; the recipe asks {axis.min}..{axis.max}",
-                klass="shape",
-                fix="narrow the axis in the recipe, or remove the size check from the model",
-                where=f"axes.{name}",
-            )
-
-
 def _failed(who: str, error: BaseException) -> StepError:
     import traceback
 
@@ -242,9 +248,12 @@ def _torchscript(port: Any, context: Context, target: Path) -> tuple[ir.Model, l
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
+            if plan.model.source == "torchscript":
+                # The exporter's own tracer does not know scripts inside modules; torch.jit.trace keeps them whole.
+                port = _traced(port, _arguments(context))
             torch.onnx.export(
                 port,
-                _arguments(plan),
+                _arguments(context),
                 str(raw),
                 dynamo=False,
                 opset_version=plan.opset,
@@ -277,3 +286,9 @@ def _baked(caught: list[warnings.WarningMessage]) -> list[Issue]:
                 disposition="open",
             )
     return list(issues.values())
+
+
+def _traced(port: Any, arguments: tuple[Any, ...]) -> Any:
+    import torch
+
+    return torch.jit.trace(port, arguments, check_trace=False)  # type: ignore[no-untyped-call]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from engine import samples
-from engine.digests import digest_file
+from engine import origin, samples
 from engine.errors import StepError
 from engine.plan import Plan
 from engine.steps.context import Context, Done
@@ -19,51 +20,78 @@ from engine.values import Issue
 _HALF_MOST = 1e11  # input elements x parameters; above it half precision on a CPU takes seconds
 
 
-def run(context: Context) -> Done:
-    """Write ``samples/SHAPE.npz`` for every shape; leave the model in ``context.memo['port']``."""
-    from engine import torch_model
+@dataclass(frozen=True)
+class _Reference:
+    """What gives the reference outputs: ``call(inputs, shape)``; ``port`` is the PyTorch model behind it.
 
+    ``files`` are digests of files that only reading the model could tell.
+    """
+
+    call: Callable[[Mapping[str, samples.Array], str], dict[str, samples.Array]]
+    facts: Mapping[str, Any]
+    port: Any = None
+    issues: list[Issue] = field(default_factory=list)
+    files: Mapping[str, str] = field(default_factory=dict)
+    optional: tuple[str, ...] = ()
+
+
+def run(context: Context) -> Done:
+    """Write ``samples/SHAPE.npz`` for every shape; leave a PyTorch model in ``context.memo['port']``."""
     plan = context.plan
     total = len(plan.shapes) + 2
     context.progress("loading the model", 0, total)
-    weights = _weights_facts(plan)
-    model = torch_model.load(plan.model)
-    torch_model.check_signature(model, plan)
-    _require_fp32(model)
-    issues = list(_set_eval(model))
-    port = torch_model.Port(model, tuple(plan.inputs), plan.outputs).eval()
-    context.memo["port"] = port
+    came = origin.facts(plan)
+    reference = _onnx_file(plan) if plan.model.source == "onnx" else _pytorch(plan)
+    came["files"] |= reference.files
+    context.memo["port"] = reference.port
     folder = context.folder("samples")
     artifacts: dict[str, Path] = {}
     facts: dict[str, Any] = {"outputs": {}}
     for index, shape in enumerate(plan.shapes):
         context.progress(f"reference outputs at {shape}", index + 1, total)
         inputs = samples.make(plan, shape)
-        outputs = torch_model.call(port, inputs, shape)
-        _require_finite(outputs, shape)
+        outputs = reference.call(inputs, shape)
+        _require_finite(outputs, shape, came["reference"])
         if index == 0:
-            _require_repeatable(port, inputs, outputs)
+            _require_repeatable(reference.call(inputs, shape), outputs, f"model.{plan.model.source}")
         facts["outputs"][shape] = {name: list(value.shape) for name, value in outputs.items()}
         artifacts[shape] = folder / f"{shape}.npz"
         samples.save(artifacts[shape], inputs, {"fp32": outputs})
     context.progress("reference outputs in half precision", total - 1, total)
     start = time.perf_counter()
-    facts["half"] = _half_references(port, plan, folder)
+    facts["half"] = _half_references(reference.port, plan, folder) if reference.port is not None else {}
     half_seconds = round(time.perf_counter() - start, 3)
+    facts |= {"repeatable": True, "origin": came, **reference.facts}
+    return Done(
+        facts=facts,
+        measurements={"half_seconds": half_seconds},
+        artifacts=artifacts,
+        issues=tuple(reference.issues + _notes(reference) + _random_weights(plan)),
+    )
+
+
+def _pytorch(plan: Plan) -> _Reference:
+    from engine import torch_model
+    from engine.sources import torch_sources
+
+    model = torch_sources.load(plan)
+    torch_model.check_signature(model, plan)
+    _require_fp32(model, f"model.{plan.model.source}")
+    issues = list(_set_eval(model))
+    port = torch_model.Port(model, tuple(plan.inputs), plan.outputs).eval()
     parameters = list(model.parameters())
-    facts |= {
+    facts = {
         "module": f"{type(model).__module__}.{type(model).__qualname__}",
         "parameters": sum(parameter.numel() for parameter in parameters),
         "parameter_types": sorted({str(parameter.dtype).removeprefix("torch.") for parameter in parameters}),
-        "repeatable": True,
-        **weights,
     }
-    issues += _notes(port, torch_model.optional_inputs(model, plan))
-    measurements = {"half_seconds": half_seconds}
-    return Done(facts=facts, measurements=measurements, artifacts=artifacts, issues=tuple(issues))
+    optional = tuple(torch_model.optional_inputs(model, plan))
+    return _Reference(
+        lambda inputs, shape: torch_model.call(port, inputs, shape), facts, port, issues, optional=optional
+    )
 
 
-def _require_fp32(model: Any) -> None:
+def _require_fp32(model: Any, where: str) -> None:
     """The reference of every comparison is FP32; other parameters would be rounded or narrowed on the way."""
     import torch
 
@@ -74,14 +102,16 @@ def _require_fp32(model: Any) -> None:
                 f"the model's parameters are {kind} ({name})",
                 klass="numeric",
                 fix="return the model in float32 (model.float()); the recipe's precision makes it narrower",
-                where="model.python",
+                where=where,
                 usage=True,
             )
 
 
-def _notes(port: Any, optional: list[str]) -> list[Issue]:
-    """What a reader must know about how the model was called."""
-    notes = []
+def _notes(reference: _Reference) -> list[Issue]:
+    """What a reader must know about how the model was called; known only after it was."""
+    port, notes = reference.port, []
+    if port is None:
+        return []
     if port.modified:
         names = ", ".join(sorted(port.modified))
         cause = "an operation such as ReLU(inplace=True) on the input itself"
@@ -90,30 +120,28 @@ def _notes(port: Any, optional: list[str]) -> list[Issue]:
     if port.not_ported:
         names = ", ".join(port.not_ported)
         notes.append(Issue("source", "export", f"returned by the model and not ported: {names}"))
-    if optional:
-        names = ", ".join(optional)
+    if reference.optional:
+        names = ", ".join(reference.optional)
         notes.append(Issue("source", "export", f"optional inputs left at their defaults: {names}"))
     return notes
 
 
-def _weights_facts(plan: Plan) -> dict[str, Any]:
-    if plan.model.weights is None:
-        return {}
-    path = Path(plan.model.weights)
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    digests = {str(file.relative_to(path) if path.is_dir() else file.name): digest_file(file)
-               for file in files if file.is_file()}  # fmt: skip
-    expected = plan.model.weights_sha256
-    if expected and digests.get(path.name) != expected:
-        raise StepError(
-            f"the weights file {path.name} has another sha256 than the recipe says",
-            klass="tooling",
-            cause=f"sha256 is {digests.get(path.name)}",
-            fix="use the file that the recipe was reviewed with, or update model.weights.sha256",
-            where="model.weights.sha256",
-            usage=True,
+def _onnx_file(plan: Plan) -> _Reference:
+    from engine.sources import onnx_file
+
+    reference = onnx_file.Reference(plan)
+    return _Reference(reference.call, reference.facts(), files=reference.files())
+
+
+def _random_weights(plan: Plan) -> list[Issue]:
+    if plan.model.source not in ("torchvision", "timm", "transformers") or plan.model.weights:
+        return []
+    return [
+        Issue(
+            "source", "numeric", f"the weights are random (seed {plan.seed}): no trained model was ported",
+            cause="the recipe names no weights", fix="name them under model.weights",
         )
-    return {"weights": digests}
+    ]  # fmt: skip
 
 
 def _set_eval(model: Any) -> list[Issue]:
@@ -136,12 +164,12 @@ def _set_eval(model: Any) -> list[Issue]:
     ]  # fmt: skip
 
 
-def _require_finite(outputs: dict[str, samples.Array], shape: str) -> None:
+def _require_finite(outputs: dict[str, samples.Array], shape: str, who: str) -> None:
     for name, value in outputs.items():
         bad = int((~np.isfinite(value)).sum()) if value.dtype.kind == "f" else 0
         if bad:
             raise StepError(
-                f"PyTorch itself returns {bad:,} of {value.size:,} values of '{name}' that are not finite"
+                f"{who} itself returns {bad:,} of {value.size:,} values of '{name}' that are not finite"
                 f" at shape '{shape}'",
                 klass="numeric",
                 fix="give sample values that the model is meant for",
@@ -149,10 +177,7 @@ def _require_finite(outputs: dict[str, samples.Array], shape: str) -> None:
             )
 
 
-def _require_repeatable(port: Any, inputs: dict[str, Any], first: dict[str, Any]) -> None:
-    from engine import torch_model
-
-    second = torch_model.call(port, inputs, "export")
+def _require_repeatable(second: dict[str, Any], first: dict[str, Any], where: str) -> None:
     for name, value in first.items():
         if not np.array_equal(value, second[name]):
             worst = float(np.abs(value.astype(np.float64) - second[name].astype(np.float64)).max())
@@ -161,7 +186,7 @@ def _require_repeatable(port: Any, inputs: dict[str, Any], first: dict[str, Any]
                 klass="export",
                 cause="random numbers in forward, or functional dropout / batch statistics left on in eval mode",
                 fix="pass training=self.training, or make the noise an input of the model",
-                where="model.python",
+                where=where,
             )
 
 
@@ -174,16 +199,19 @@ def _half_references(port: Any, plan: Plan, folder: Path) -> dict[str, str]:
     dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(plan.precision.base)
     if dtype is None:
         return {}
-    half = copy.deepcopy(port).to(dtype)
+    try:
+        half = copy.deepcopy(port).to(dtype)
+    except (RuntimeError, TypeError, NotImplementedError) as error:
+        return dict.fromkeys(plan.parity_shapes, f"not run: the model cannot be copied: {error}")
     weight = sum(parameter.numel() for parameter in port.parameters())
     done = {}
     for shape in plan.parity_shapes:
-        elements = sum(value.size for value in samples.make(plan, shape).values())
+        path = folder / f"{shape}.npz"
+        inputs = samples.read(path, "input")
+        elements = sum(value.size for value in inputs.values())
         if elements * weight > _HALF_MOST:
             done[shape] = "not run: too slow on a CPU at this size"
             continue
-        path = folder / f"{shape}.npz"
-        inputs = samples.read(path, "input")
         try:
             outputs = torch_model.call(half, inputs, shape)
         except StepError as error:

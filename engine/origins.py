@@ -1,0 +1,106 @@
+"""Where every value of a plan comes from: a line of the recipe or of what it extends, or the default."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from engine.document import KeyPath
+from engine.plain import to_plain
+from engine.plan import Plan
+from engine.recipe import LoadedRecipe
+
+DEFAULT = "default"
+_DETAILS = ("mask", "image", "file", "python")
+_EXPORT = ("opset", "exporter")
+
+
+def render(loaded: LoadedRecipe, plan: Plan) -> str:
+    """The plan as YAML, each value followed by ``# FILE:LINE`` or ``# default``."""
+    return "\n".join(_lines(loaded, plan, _shortened(to_plain(plan)), (), "")) + "\n"
+
+
+def _shortened(plain: dict[str, Any]) -> dict[str, Any]:
+    """Without the details that an input of another kind would have."""
+    for item in plain["inputs"].values():
+        for key in (*_DETAILS, "masked_by", "same_as"):
+            if not item[key]:
+                del item[key]
+        if "masked_by" not in item:
+            del item["pad"]
+    return plain
+
+
+def _lines(loaded: LoadedRecipe, plan: Plan, value: Any, path: KeyPath, indent: str) -> Iterator[str]:
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in items:
+        below = (*path, key)
+        head = f"{indent}{key}:" if isinstance(value, dict) else f"{indent}-"
+        nested = isinstance(item, dict) or (isinstance(item, list) and any(isinstance(x, dict) for x in item))
+        if nested and item:
+            yield head
+            yield from _lines(loaded, plan, item, below, indent + "  ")
+        else:
+            yield f"{head} {json.dumps(item, ensure_ascii=False)}  # {origin(loaded, plan, below)}"
+
+
+def origin(loaded: LoadedRecipe, plan: Plan, path: KeyPath) -> str:
+    """``FILE:LINE`` of the key that the plan's value at ``path`` follows from, or ``default``."""
+    source = source_path(plan, path)
+    if source and source not in loaded.document.values:
+        return DEFAULT
+    place = loaded.document.place(source)
+    return f"{place.file}:{place.line}"
+
+
+def source_path(plan: Plan, path: KeyPath) -> KeyPath:
+    """Key path in the recipe for ``path`` in the plan; empty for the recipe as a whole."""
+    head = path[0]
+    if head in ("recipe_file", "folder"):
+        return ()
+    if head == "model":
+        return ("model", *_model(plan, path[1:]))
+    if head == "inputs":
+        return (*path[:2], *_input(plan, path))
+    if head == "shapes":
+        return ("axes", *path[2:]) if plan.axes else ()
+    if head in _EXPORT:
+        return ("model", "onnx") if plan.exporter == "none" and head == "exporter" else ("export", head)
+    if head == "rewrites" and path[2:] in (("path",), ("digest",)):
+        return (*path[:2], "rule")
+    return path
+
+
+def _model(plan: Plan, path: KeyPath) -> KeyPath:
+    source, key = plan.model.source, path[0]
+    if source == "checkpoint":
+        names = {"file": "python", "function": "python", "digest": "python", "weights": "path",
+                 "weights_sha256": "sha256", "key": "key"}  # fmt: skip
+        return (source, names[str(key)]) if key in names else (source,)
+    if key == "weights":
+        return ("weights", "path")
+    if key == "weights_sha256":
+        return ("weights", "sha256") if plan.model.weights else ("sha256",)
+    if key == "digest" and plan.model.config:
+        return (source, "config")
+    if key in ("name", "config", "key"):
+        return (source, key)
+    return (source, *path) if key == "arguments" else (source,)
+
+
+def _input(plan: Plan, path: KeyPath) -> KeyPath:
+    kind, key = plan.inputs[str(path[1])].kind, path[2]
+    if key in ("dtype", "shape"):
+        return path[2:]
+    if key == "image" and path[3] in ("low", "high"):
+        return ("values", "image", "range")
+    if key == "file":
+        return ("values", "key" if path[3] == "key" else "file")
+    if key == "python":
+        return ("values", "python")
+    if key in ("mask", "image"):
+        return ("values", *path[2:])
+    if key in ("masked_by", "same_as", "pad"):
+        return ("values", key)
+    return ("values",) if kind in ("ones", "zeros") or key == "kind" else ("values", kind)

@@ -1,0 +1,1 @@
+"""Where models come from: PyTorch modules of every kind, and ONNX files."""
