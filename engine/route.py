@@ -110,7 +110,7 @@ def exit_code(done: Record, verdict: Verdict) -> Exit:
     return Exit.ACCEPTED if verdict.accepted else Exit.NOT_ACCEPTED
 
 
-def explain(failure: Failure | None, loaded: LoadedRecipe, log: Path) -> str:
+def explain(failure: Failure | None, loaded: LoadedRecipe, log: Path | None = None) -> str:
     """A failure as one short message that names the recipe line it belongs to."""
     if failure is None:
         return ""
