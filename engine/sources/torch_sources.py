@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,8 +30,6 @@ def load(plan: Plan) -> torch.nn.Module:
     }
     # Weights that nobody gives are random: by the recipe's seed, so that they repeat.
     torch.manual_seed(plan.seed)
-    # Set before any library is imported, since they read it then.
-    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     return loaders.get(plan.model.source, libraries.load)(plan.model)
 
 
@@ -71,6 +68,8 @@ class ExportedProgram(torch.nn.Module):
         self.names = tuple(program.graph_signature.user_inputs)
         kind = inspect.Parameter.KEYWORD_ONLY
         self.stands_for = inspect.Signature([inspect.Parameter(name, kind) for name in self.names])
+        for module in self.modules():
+            module.training = False
 
     def train(self, mode: bool = True) -> ExportedProgram:
         """Nothing: the program has no modes, and its graph module refuses to be asked."""
