@@ -56,6 +56,9 @@ def weights(loaded: LoadedRecipe, where: KeyPath, item: Weights) -> Iterator[Pro
         what = f"{key}: package '{item.package}' is not installed"
         yield at((*where, "package"), what, f"pip install {item.package}")
         return
+    except ValueError as error:
+        yield at((*where, "path"), f"{key}: {item.path!r} is no path: {error}")
+        return
     if not path.exists():
         base = f"package '{item.package}'" if item.package else str(loaded.beside(*where, "path"))
         yield at((*where, "path"), f"{key}: there is no '{item.path}' in {base}")

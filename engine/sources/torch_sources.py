@@ -23,7 +23,7 @@ from engine.sources import libraries, ranges, weights
 def load(plan: Plan) -> torch.nn.Module:
     """The model of ``plan``, as its source gives it. Raises StepError for the user's faults."""
     loaders: dict[str, Callable[[PlannedModel], torch.nn.Module]] = {
-        "python": _python,
+        "python": load_python,
         "checkpoint": _checkpoint,
         "exported": functools.partial(_exported, plan=plan),
         "torchscript": _torchscript,
@@ -33,7 +33,8 @@ def load(plan: Plan) -> torch.nn.Module:
     return loaders.get(plan.model.source, libraries.load)(plan.model)
 
 
-def _python(planned: PlannedModel) -> torch.nn.Module:
+def load_python(planned: PlannedModel) -> torch.nn.Module:
+    """What the recipe's own function returns. Raises StepError when it raises or returns something else."""
     arguments = (Path(planned.weights),) if planned.weights else ()
     return _call(planned, "model.python", *arguments)
 
