@@ -20,14 +20,17 @@ def facts(plan: Plan) -> dict[str, Any]:
     files: dict[str, str] = {}
     main = model.weights or (model.file if model.source in ("exported", "torchscript", "onnx") else "")
     if main:
-        files |= _digests(Path(main), f"model.{model.source}" if main == model.file else "model.weights")
+        _add(files, Path(main), f"model.{model.source}" if main == model.file else "model.weights")
         _check_digest(model, Path(main), files)
     for file in (model.file, model.config):
         if file and file != main:
-            files |= _digests(Path(file), "model")
+            _add(files, Path(file), "model")
     for name, item in plan.inputs.items():
+        where = f"inputs.{name}.values"
         if item.file is not None:
-            files |= _digests(Path(item.file.path), f"inputs.{name}.values.file")
+            _add(files, Path(item.file.path), f"{where}.file")
+        if item.python is not None:
+            _add(files, Path(item.python.file), f"{where}.python")
     return {"source": model.source, "what": describe(plan), "reference": reference(model), "files": files}
 
 
@@ -53,11 +56,15 @@ def reference(model: PlannedModel) -> str:
     return "the ONNX file" if model.source == "onnx" else "PyTorch"
 
 
-def _digests(path: Path, where: str) -> dict[str, str]:
+def _add(files: dict[str, str], path: Path, where: str) -> None:
+    """Digest ``path``, or all files below it; a name that another file has already gets its folder before it."""
     try:
         inside = [file for file in sorted(path.rglob("*")) if file.is_file()] if path.is_dir() else [path]
         base = path if path.is_dir() else path.parent
-        return {str(file.relative_to(base)): digest_file(file) for file in inside}
+        for file in inside:
+            name, digest = file.relative_to(base).as_posix(), digest_file(file)
+            clash = files.get(name, digest) != digest
+            files[f"{base.name}/{name}" if clash else name] = digest
     except OSError as error:
         raise StepError(f"{path.name} cannot be read: {error.strerror}", where=where, usage=True) from None
 

@@ -234,6 +234,7 @@ def test_exported_program(toy: Toy, cli: Run) -> None:
     exported(folder / "m.pt2")
     record = checked(folder, cli)
     assert facts(record, "source")["origin"]["what"] == "exported program m.pt2"
+    assert not any(item["issues"] for item in record["results"] if item["step"] == "source")
     assert {"first", "norm", "last"} <= modules(folder)
     by_hand(folder, "source")
 
@@ -333,6 +334,20 @@ def test_onnx_weights_cut_off(toy: Toy) -> None:
     external(folder)
     os.truncate(folder / "m.data", 100)
     assert "recipe.yaml:3:9: external data file m.data: 100 bytes" in fails(folder, "source")[1]
+
+
+def test_onnx_weights_elsewhere_are_not_read(toy: Toy) -> None:
+    folder = toy((OLD, "model: {onnx: m.onnx}"))
+    external(folder)
+    model = onnx.load(folder / "m.onnx", load_external_data=False)
+    for tensor in model.graph.initializer:
+        for entry in tensor.external_data:
+            entry.value = "../secret" if entry.key == "location" else entry.value
+    (folder / "m.onnx").write_bytes(model.SerializeToString())
+    (folder / "m.data").rename(folder.parent / "secret")
+    message = fails(folder, "source")[1]
+    assert "recipe.yaml:3:9: weights at '../secret', which is outside the graph's own folder" in message
+    assert not (folder / "port" / "onnx").exists()
 
 
 def small(path: Path, opset: int = 17, **changes: Any) -> None:
@@ -475,6 +490,18 @@ def test_transformers_errors(old: str, new: str, words: str, toy: Toy) -> None:
     message = fails(folder, "source")[1]
     assert words in message
     assert "recipe.yaml:3:" in message
+
+
+def test_files_of_the_same_name_are_all_digested(tmp_path: Path) -> None:
+    from engine import origin
+
+    for index, folder in enumerate(("a", "b")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "config.json").write_text(str(index))
+    found: dict[str, str] = {}
+    origin._add(found, tmp_path / "a", "model")
+    origin._add(found, tmp_path / "b" / "config.json", "model")
+    assert set(found) == {"config.json", "b/config.json"}
 
 
 def installed(name: str) -> bool:

@@ -11,6 +11,10 @@ from engine.recipe import SOURCES, LoadedRecipe, Weights
 
 TORCHSCRIPT_OPSET = 20  # torch.onnx._constants.ONNX_TORCHSCRIPT_EXPORTER_MAX_OPSET of torch 2.9 to 2.13
 
+_FETCHING = frozenset(
+    {"weights", "weights_backbone", "pretrained", "pretrained_backbone", "pretrained_cfg", "checkpoint_path"}
+)
+
 
 def problems(loaded: LoadedRecipe) -> Iterator[Problem]:
     """Every problem under ``model``, and of ``export`` with this source."""
@@ -32,6 +36,7 @@ def problems(loaded: LoadedRecipe) -> Iterator[Problem]:
         return
     yield from _files(loaded)
     yield from _idle(loaded)
+    yield from _downloads(loaded)
     yield from _export(loaded)
 
 
@@ -68,6 +73,17 @@ def _idle(loaded: LoadedRecipe) -> Iterator[Problem]:
     if model.transformers and not model.transformers.config and model.weights is None:
         what = "model.transformers: neither 'config' nor 'weights' says what to build"
         yield at(("model", "transformers"), what, "add one of them", key=True)
+
+
+def _downloads(loaded: LoadedRecipe) -> Iterator[Problem]:
+    """Arguments by which a library would fetch weights, or read some that the record does not know."""
+    model = loaded.recipe.model
+    for library, item in (("torchvision", model.torchvision), ("timm", model.timm)):
+        for name in (item.arguments or {}) if item else ():
+            if name in _FETCHING:
+                where = ("model", library, "arguments", name)
+                what = f"model.{library}.arguments: '{name}' would load other weights than the recipe's"
+                yield loaded.document.problem(where, what, "name a local file under model.weights", key=True)
 
 
 def _export(loaded: LoadedRecipe) -> Iterator[Problem]:

@@ -109,7 +109,7 @@ def _mask(loaded: LoadedRecipe, name: str, item: Input, values: Values) -> Found
     at, where, mask = loaded.document.problem, ("inputs", name, "values", "mask"), values.mask
     assert mask is not None
     if not item.shape:
-        yield at(where, f"{name}: 'mask' needs at least one axis", key=True)
+        yield at(where, f"{name}: 'mask' needs at least one axis in 'shape'", key=True)
     if mask.low is not None and mask.high is not None and mask.low > mask.high:
         yield at((*where, "low"), f"{name}: the low end {mask.low} is above the high end {mask.high}")
     for key in ("low", "high"):
@@ -157,7 +157,7 @@ def _positions(loaded: LoadedRecipe, name: str, item: Input, mapping: bool) -> F
     where = ("inputs", name, "values", "positions") if mapping else ("inputs", name, "values")
     at = loaded.document.problem
     if not item.shape:
-        yield at(where, f"{name}: 'positions' needs at least one axis", key=mapping)
+        yield at(where, f"{name}: 'positions' needs at least one axis in 'shape'", key=mapping)
         return
     last = _largest(loaded, (item.shape[-1],))
     if last and last[0] - 1 > RANGES[item.dtype][1]:
@@ -242,7 +242,7 @@ def memory(loaded: LoadedRecipe) -> Found:
         for name, item in loaded.recipe.inputs.items()
         if len(_largest(loaded, item.shape)) == len(item.shape)
     }
-    total = sum(sizes.values()) / 2**20
+    total = -(-sum(sizes.values()) // 2**20)
     if total <= (limit or MAX_INPUTS_MIB):
         return
     name = max(sizes, key=lambda key: sizes[key])
@@ -251,7 +251,9 @@ def memory(loaded: LoadedRecipe) -> Found:
     widest = max(moving, key=lambda axis: axes[axis].max, default=None)
     where = ("axes", widest, "max") if widest else ("inputs", name, "shape")
     against = "build.memory_limit_mib" if limit else "what a recipe may ask without build.memory_limit_mib"
-    what = f"the inputs alone take {total:,.0f} MiB at the largest sizes, more than {limit or MAX_INPUTS_MIB:,} MiB"
+    what = (
+        f"the inputs alone take {total:,} MiB at the largest sizes, more than {limit or MAX_INPUTS_MIB:,} MiB"
+    )
     yield loaded.document.problem(
         where, f"{what} ({against})", f"the largest is '{name}'; lower an axis or raise the limit"
     )

@@ -28,7 +28,7 @@ def serve(request: Mapping[str, Any], channel: Channel) -> dict[str, Any]:
             asked.file, asked.function, digest_file(Path(asked.file)), asked.weights_file, None
         )
         channel.send("progress", text="loading the model")
-        model = torch_sources.from_python(planned)
+        model = torch_sources.load_python(planned)
         found = explore.explore(model, asked, lambda text: channel.send("progress", text=text))
         return {"findings": to_plain(found)}
     except StepError as error:

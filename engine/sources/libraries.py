@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import metadata
@@ -21,6 +22,8 @@ from engine.sources import weights
 def load(planned: PlannedModel) -> torch.nn.Module:
     """Build the named model. Raises StepError when the library is missing, broken or knows no such name."""
     where = f"model.{planned.source}"
+    # Set before any library is imported, since they read it then.
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     library = _library(planned.source, where)
     builders = {"torchvision": _torchvision, "timm": _timm, "transformers": _transformers}
     return builders[planned.source](library, planned, where)
@@ -44,15 +47,15 @@ def _library(name: str, where: str) -> Any:
 def _torchvision(library: Any, planned: PlannedModel, where: str) -> torch.nn.Module:
     _known(planned.name, library.models.list_models(), "torchvision", where)
     build = library.models.get_model_builder(planned.name)
-    arguments: dict[str, Any] = {"weights": None, **planned.arguments}
+    arguments: dict[str, Any] = {**planned.arguments, "weights": None}
     if "weights_backbone" in _parameters(build):
-        arguments.setdefault("weights_backbone", None)
+        arguments["weights_backbone"] = None
     return _filled(_built(build, planned, where, **arguments), planned)
 
 
 def _timm(library: Any, planned: PlannedModel, where: str) -> torch.nn.Module:
     _known(planned.name, library.list_models(), "timm", where)
-    arguments = {"pretrained": False, **planned.arguments}
+    arguments = {**planned.arguments, "pretrained": False}
     return _filled(_built(library.create_model, planned, where, planned.name, **arguments), planned)
 
 

@@ -82,8 +82,12 @@ def _same(declared: list[str], there: set[str], what: str, path: Path) -> None:
 def opened(path: Path) -> ir.Model:
     """The graph, its weight files checked first. Raises StepError for a file that is none, or is not whole."""
     try:
+        model = files.load(path)
+        for value in files.all_initializers(model):
+            if isinstance(value.const_value, ir.ExternalTensor):
+                _require_inside(Path(value.const_value.location))
         external.check(path)
-        return files.load(path)
+        return model
     except StepError as error:
         raise StepError(error.failure.symptom, cause=error.failure.cause, fix=error.failure.fix,
                         where=_WHERE, evidence=error.failure.evidence) from error  # fmt: skip
@@ -92,6 +96,15 @@ def opened(path: Path) -> ir.Model:
         raise StepError(
             f"{path.name} is not valid ONNX: {text}", where=_WHERE, evidence=str(error)[:2000]
         ) from error
+
+
+def _require_inside(location: Path) -> None:
+    """A file from elsewhere must not make us read, digest and copy whatever it names."""
+    if location.is_absolute() or ".." in location.parts:
+        raise StepError(
+            f"weights at '{location}', which is outside the graph's own folder",
+            fix="save the file again with its weights beside it",
+        )
 
 
 def adopt(plan: Plan, target: Path) -> tuple[ir.Model, list[Path]]:

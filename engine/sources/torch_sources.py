@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,19 +23,18 @@ from engine.sources import libraries, ranges, weights
 def load(plan: Plan) -> torch.nn.Module:
     """The model of ``plan``, as its source gives it. Raises StepError for the user's faults."""
     loaders: dict[str, Callable[[PlannedModel], torch.nn.Module]] = {
-        "python": from_python,
+        "python": load_python,
         "checkpoint": _checkpoint,
         "exported": functools.partial(_exported, plan=plan),
         "torchscript": _torchscript,
     }
     # Weights that nobody gives are random: by the recipe's seed, so that they repeat.
     torch.manual_seed(plan.seed)
-    # Set before any library is imported, since they read it then.
-    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     return loaders.get(plan.model.source, libraries.load)(plan.model)
 
 
-def from_python(planned: PlannedModel) -> torch.nn.Module:
+def load_python(planned: PlannedModel) -> torch.nn.Module:
+    """What the recipe's own function returns. Raises StepError when it raises or returns something else."""
     arguments = (Path(planned.weights),) if planned.weights else ()
     return _call(planned, "model.python", *arguments)
 
@@ -71,6 +69,8 @@ class ExportedProgram(torch.nn.Module):
         self.names = tuple(program.graph_signature.user_inputs)
         kind = inspect.Parameter.KEYWORD_ONLY
         self.stands_for = inspect.Signature([inspect.Parameter(name, kind) for name in self.names])
+        for module in self.modules():
+            module.training = False
 
     def train(self, mode: bool = True) -> ExportedProgram:
         """Nothing: the program has no modes, and its graph module refuses to be asked."""
