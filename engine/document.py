@@ -87,6 +87,8 @@ def text_of(path: Path, name: str | None = None) -> str:
     """The text of a file; RecipeError where it cannot be read, is too large or not UTF-8."""
     shown = name or str(path)
     try:
+        if path.exists() and not path.is_file():
+            raise RecipeError(f"{shown}: cannot be read: not a regular file")
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:

@@ -13,6 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# The suite tries the same examples on every machine; `make fuzz` is where new ones are looked for.
+settings.register_profile("suite", derandomize=True, deadline=None)
+settings.load_profile("suite")
 
 ROOT = Path(__file__).resolve().parent.parent
 

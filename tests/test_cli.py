@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,6 +55,13 @@ def test_unreadable_recipe(cli: Callable[..., Cli], tmp_path: Path) -> None:
     done = cli("check", binary)
     assert done.code == 2
     assert "Traceback" not in done.text
+
+
+def test_a_pipe_is_no_recipe(cli: Callable[..., Cli], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    done = cli("check", tmp_path / "pipe", timeout=20)
+    assert done.code == 2
+    assert "not a regular file" in done.err
 
 
 def test_plan_as_json(cli: Callable[..., Cli], toy: Callable[..., Path]) -> None:
