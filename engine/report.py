@@ -166,9 +166,9 @@ def _outcome(result: StepResult) -> str:
     if result.step == "source":
         return f"{facts['module'].rsplit('.', 1)[-1]}, {facts['parameters']:,} parameters, two runs equal"
     if result.step == "export" and facts["exporter"] == "none":
-        return f"taken over as it is, opset {facts['opset']}, {facts['nodes']} nodes, axes symbolic"
+        return f"taken over as it is, opset {facts['opset']}, {facts['nodes']} nodes, axes as declared"
     if result.step == "export":
-        return f"{facts['exporter']}, opset {facts['opset']}, {facts['nodes']} nodes, axes symbolic"
+        return f"{facts['exporter']}, opset {facts['opset']}, {facts['nodes']} nodes, axes as declared"
     if result.step == "check":
         return f"valid; {facts['external_tensors']} external tensors whole"
     if result.step == "simplify":
