@@ -16,7 +16,8 @@ from engine.plan import Plan
 from engine.recipe import Limits
 from engine.record import Record
 from engine.steps import NAMES, STEPS
-from engine.values import Issue, StepResult
+from engine.stress import judge as hard
+from engine.values import StepResult
 from engine.waivers import WaiverUse
 
 PYTORCH = "parity with PyTorch"
@@ -85,23 +86,6 @@ def comparisons(result: StepResult) -> tuple[Comparison, ...]:
     plain: Any = result.measurements.get("comparisons", [])
     found: tuple[Comparison, ...] = from_plain(tuple[Comparison, ...], plain)
     return found
-
-
-def breaches(result: StepResult, plan: Plan, date: str) -> list[Issue]:
-    """An open issue for each limit of ``accept.onnx`` that a step breaks and no waiver covers on ``date``."""
-    claims = judge_limits("accept.onnx", plan.accept.onnx, comparisons(result), "")
-    return [
-        Issue(
-            result.step,
-            "shape" if "shape" in claim.why or "dimension" in claim.why else "numeric",
-            f"{claim.name} {claim.limit} is broken" + (f" by {claim.where}" if claim.where else ""),
-            cause=claim.why or f"the worst value is {claim.value:.3g}",
-            fix="the exported graph differs from PyTorch: try the other exporter, or leave out a rewrite",
-            disposition="open",
-        )
-        for claim in waivers.apply(claims, plan.waivers, date)[0]
-        if claim.status == "fail"
-    ]
 
 
 def judge_limits(
@@ -185,11 +169,20 @@ def _limit_text(limits: Limits, metric: str) -> str:
 def _parity(record: Record) -> list[Claim]:
     plan = record.plan
     if plan.model.source != "onnx":
-        return _limits_claims(record, "accept.onnx", "parity", plan.accept.onnx, "compared")
+        claims = _limits_claims(record, "accept.onnx", "parity", plan.accept.onnx, "compared")
+        return [*claims, _hard(record, "compared")]
     evidence = "compared with the ONNX file"
     why = "the port starts from an ONNX file: there is no PyTorch model to compare with"
     claims = _limits_claims(record, "accept.onnx", "parity", plan.accept.onnx, evidence)
-    return [*claims, Claim(PYTORCH, "not run", "agreement with PyTorch", why=why)]
+    return [*claims, _hard(record, evidence), Claim(PYTORCH, "not run", "agreement with PyTorch", why=why)]
+
+
+def _hard(record: Record, evidence: str) -> Claim:
+    why = _not_run(record, "stress") or _not_run(record, "parity")
+    stress, parity = record.result("stress"), record.result("parity")
+    if why or stress is None or parity is None:
+        return Claim(hard.NAME, "not run", "", why=why)
+    return hard.claim(hard.judge(record.plan, stress, parity), evidence)
 
 
 def _engine(record: Record) -> list[Claim]:

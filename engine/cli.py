@@ -13,7 +13,7 @@ import click
 from engine import __version__
 from engine.errors import Exit, PortwrightError, RecipeError
 
-COMMANDS = ("init", "check", "plan", "run", "report", "show", "diff", "fmt", "schema", "doctor")
+COMMANDS = ("init", "check", "plan", "run", "report", "replay", "show", "diff", "fmt", "schema", "doctor")
 
 
 class Lazy(click.Group):

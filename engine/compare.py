@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,22 +14,41 @@ Array = npt.NDArray[np.generic]
 
 
 def compare(
-    expected: Mapping[str, Array], got: Mapping[str, Array], shape: str = ""
+    expected: Mapping[str, Array],
+    got: Mapping[str, Array],
+    shape: str = "",
+    exact: Mapping[str, Array] | None = None,
+    nan_is_equal: bool = False,
 ) -> tuple[Comparison, ...]:
-    """Compare every output; outputs missing from ``got`` and outputs nobody asked for are problems."""
+    """Compare every output; outputs missing from ``got`` and outputs nobody asked for are problems.
+
+    ``exact`` is the reference in FP64, where there is one: it tells how much of the reference is rounding. A NaN
+    is a problem, unless ``nan_is_equal`` and the reference has one in its place.
+    """
     results = []
     for name, reference in expected.items():
         if name not in got:
             results.append(Comparison(name, shape, f"missing; there are: {', '.join(sorted(got)) or 'none'}"))
         else:
-            results.append(_one(name, shape, reference, got[name]))
+            found = _one(name, shape, reference, got[name], nan_is_equal)
+            results.append(replace(found, noise=noise(reference, (exact or {}).get(name))))
     for name in got:
         if name not in expected:
             results.append(Comparison(name, shape, "an output that nobody asked for"))
     return tuple(results)
 
 
-def _one(name: str, shape: str, reference: Array, got: Array) -> Comparison:
+def noise(single: Array, double: Array | None) -> float | None:
+    """Largest absolute difference between a reference in FP32 and in FP64, where both are finite; None without one."""
+    if double is None or double.shape != single.shape:
+        return None
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = np.abs(single.astype(np.float64) - double.astype(np.float64))
+    finite = difference[np.isfinite(difference)]
+    return float(finite.max()) if finite.size else 0.0
+
+
+def _one(name: str, shape: str, reference: Array, got: Array, nan_is_equal: bool) -> Comparison:
     if reference.shape != got.shape:
         return Comparison(name, shape, f"shape {list(got.shape)}, expected {list(reference.shape)}")
     if reference.size == 0:
@@ -36,8 +56,8 @@ def _one(name: str, shape: str, reference: Array, got: Array) -> Comparison:
     if (reference.dtype.kind == "f") != (got.dtype.kind == "f"):
         return Comparison(name, shape, f"type {got.dtype}, expected {reference.dtype}")
     wanted, actual = reference.astype(np.float64), got.astype(np.float64)
-    bad = ~np.isfinite(actual) & ~(actual == wanted)
-    bad |= ~np.isfinite(wanted) & ~(actual == wanted)
+    same = (actual == wanted) | (np.isnan(actual) & np.isnan(wanted) & nan_is_equal)
+    bad = ~(np.isfinite(actual) & np.isfinite(wanted)) & ~same
     if bad.any():
         what = "not finite where the reference is, or the reverse"
         return Comparison(name, shape, f"{int(bad.sum()):,} of {bad.size:,} values {what}")
@@ -52,6 +72,7 @@ def _one(name: str, shape: str, reference: Array, got: Array) -> Comparison:
         rel_l2=_ratio(float(np.linalg.norm(wanted - actual)), float(np.linalg.norm(wanted))),
         cosine=_cosine(wanted, actual),
         argmax=_argmax(wanted, actual),
+        scale=float(np.abs(wanted).max()),
     )
 
 

@@ -12,7 +12,8 @@ class Comparison:
     ``problem`` is empty when the arrays could be compared; otherwise it says why not, and every
     metric is None. ``max_abs`` and ``mean_abs`` are in the output's unit, ``rel_l2`` is the norm of
     the difference over that of the reference, ``cosine`` the similarity of the flattened arrays,
-    ``argmax`` the share of rows of the last axis whose largest entry is the same one.
+    ``argmax`` the share of rows of the last axis whose largest entry is the same one. ``scale`` is the
+    largest magnitude of the reference, ``noise`` how far it is from itself in FP64 (None: not run).
     """
 
     output: str
@@ -24,3 +25,5 @@ class Comparison:
     rel_l2: float | None = None
     cosine: float | None = None
     argmax: float | None = None
+    scale: float | None = None
+    noise: float | None = None

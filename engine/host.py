@@ -33,6 +33,7 @@ def serve(request: Mapping[str, Any], channel: Channel) -> list[str]:
     """Run ``request["steps"]`` in order, stop at the first that fails; return the names of those run."""
     earlier = {item["step"]: from_plain(StepResult, item) for item in request["earlier"]}
     context = Context(from_plain(Plan, request["plan"]), Path(request["out"]), earlier, _silent)
+    context.memo |= request["memo"]
     ran: list[str] = []
     for name in request["steps"]:
         channel.send("step-start", step=name)

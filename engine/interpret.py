@@ -11,16 +11,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from engine import accept, host, record
+from engine import breaches, host, record
 from engine.errors import Failure
 from engine.plain import from_plain, to_plain
 from engine.plan import Plan
-from engine.process import Limits, run_child
+from engine.process import Limits, Outcome, run_child
 from engine.record import Record
 from engine.steps import NAMES, STEPS, Step
 from engine.steps.context import Context
+from engine.stress import judge as hard
 from engine.values import Issue, StepResult
 
 _CAUSES = {
@@ -102,9 +104,32 @@ def _parity_broke(state: _Run) -> bool:
     parity = state.results.get("parity")
     if parity is None:
         return False
-    issues = accept.breaches(parity, state.plan, state.date)
-    state.results["parity"] = replace(parity, issues=(*parity.issues, *issues))
+    stress = state.results.get("stress")
+    issues: list[Issue] = breaches.issues(parity, stress, state.plan, state.date)
+    beyond = hard.beyond(hard.judge(state.plan, stress, parity)) if stress else ()
+    facts = dict(parity.facts)
+    if issues:
+        facts["located"] = _locate(state, breaches.failing(parity, stress, state.plan))
+    state.results["parity"] = replace(parity, facts=facts, issues=(*parity.issues, *issues, *beyond))
     return bool(issues)
+
+
+def _locate(state: _Run, sample: str) -> Mapping[str, Any]:
+    """Where the graph leaves the reference on one failing sample; ``why`` when that could not be told."""
+    found: dict[str, Any] = {"sample": sample}
+
+    def on_message(message: dict[str, Any]) -> None:
+        if message["kind"] == "step":
+            found.update(message["result"]["facts"])
+        elif message["kind"] == "failure":
+            found["why"] = Failure.from_plain(message["failure"]).symptom
+        elif message["kind"] == "progress":
+            state.observer(message | {"step": "parity"})
+
+    outcome = _child(state, "locate", ["locate"], on_message, {"failing": sample})
+    if outcome.kind != "ok":
+        found["why"] = f"the process that looked for it {outcome.describe()}"
+    return found
 
 
 def run_group(state: _Run, group: str, steps: list[Step]) -> None:
@@ -121,25 +146,37 @@ def run_group(state: _Run, group: str, steps: list[Step]) -> None:
             current[0] = message.get("step", current[0])
             state.observer(message)
 
-    request = {
-        "plan": to_plain(state.plan),
-        "out": str(state.out),
-        "steps": [step.name for step in steps],
-        "earlier": [to_plain(result) for result in state.results.values()],
-    }
-    log = state.out / "logs" / f"{group}.log"
-    command = [sys.executable, "-P", "-m", "engine.host"]
-    limits = Limits(seconds=state.time_limit)
-    outcome = run_child(command, request, log=log, limits=limits, on_message=on_message, env=_environment())
+    outcome = _child(state, group, [step.name for step in steps], on_message)
     if outcome.kind != "ok" and state.failure is None:
         failure = Failure(
             f"the process running '{current[0]}' {outcome.describe()}",
             "tooling",
             cause=_CAUSES[outcome.kind],
-            fix=f"see {log}",
+            fix=f"see {state.out / 'logs' / f'{group}.log'}",
             evidence="\n".join(outcome.log_tail[-5:]),
         )
         state.fail(current[0], failure, outcome.log_tail)
+
+
+def _child(
+    state: _Run,
+    group: str,
+    steps: list[str],
+    on_message: Callable[[dict[str, Any]], None],
+    memo: Mapping[str, Any] = MappingProxyType({}),
+) -> Outcome:
+    """Run steps in a child process of their own, which logs to ``logs/GROUP.log``."""
+    request = {
+        "plan": to_plain(state.plan),
+        "out": str(state.out),
+        "steps": steps,
+        "earlier": [to_plain(result) for result in state.results.values()],
+        "memo": dict(memo),
+    }
+    log = state.out / "logs" / f"{group}.log"
+    command = [sys.executable, "-P", "-m", "engine.host"]
+    limits = Limits(seconds=state.time_limit)
+    return run_child(command, request, log=log, limits=limits, on_message=on_message, env=_environment())
 
 
 def _environment() -> dict[str, str]:

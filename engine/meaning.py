@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.checks import hardware, limits, model, values
+from engine.checks import hardware, limits, model, stress, values
 from engine.errors import Place, Problem, RecipeError
 from engine.paths import data_dir
 from engine.recipe import LoadedRecipe, Override
@@ -15,7 +15,7 @@ def problems(loaded: LoadedRecipe) -> list[Problem]:
     """Every semantic problem, in file order."""
     checks = (
         _axes, _inputs, values.problems, values.memory, _outputs, model.problems, hardware.problems, _rewrites,
-        _precision, limits.problems,
+        _precision, limits.problems, stress.problems,
     )  # fmt: skip
     found = [problem for check in checks for problem in check(loaded)]
     return sorted(found, key=lambda problem: problem.place or Place("", 0, 0))

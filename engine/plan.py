@@ -25,6 +25,7 @@ from engine.recipe import (
     Exporter,
     FloatType,
     IoPolicy,
+    LeftOut,
     LoadedRecipe,
     Override,
     Recipe,
@@ -49,6 +50,22 @@ class PlannedRewrite:
     digest: str
     matches: int | None
     because: str
+
+
+@dataclass(frozen=True)
+class PlannedCase:
+    """A hard input that the recipe adds: ``inputs`` are those that differ from the recipe's own."""
+
+    name: str
+    sizes: Sizes
+    inputs: Mapping[str, PlannedInput]
+    because: str
+
+
+@dataclass(frozen=True)
+class PlannedStress:
+    add: tuple[PlannedCase, ...] = ()
+    leave_out: tuple[LeftOut, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,6 +118,7 @@ class Plan:
     bench: PlannedBench
     accept: Accept
     waivers: tuple[Waiver, ...] = ()
+    stress: PlannedStress = PlannedStress()
 
     @property
     def parity_shapes(self) -> tuple[str, ...]:
@@ -118,7 +136,8 @@ class Plan:
         model |= {key: Path(model[key]).name for key in ("file", "config")}
         for rewrite in plain["rewrites"]:
             rewrite.pop("path")
-        for item in plain["inputs"].values():
+        added = [item for case in plain["stress"]["add"] for item in case["inputs"].values()]
+        for item in (*plain["inputs"].values(), *added):
             for detail, key in (("file", "path"), ("python", "file")):
                 if item[detail]:
                     item[detail][key] = Path(item[detail][key]).name
@@ -149,6 +168,7 @@ def make(loaded: LoadedRecipe) -> Plan:
         bench=_bench(recipe),
         accept=recipe.accept,
         waivers=recipe.waivers or (),
+        stress=_stress(loaded),
     )
 
 
@@ -177,6 +197,17 @@ def _rewrites(loaded: LoadedRecipe) -> tuple[PlannedRewrite, ...]:
         because = rewrite.because or ""
         planned.append(PlannedRewrite(path.stem, str(path), digest_file(path), rewrite.matches, because))
     return tuple(planned)
+
+
+def _stress(loaded: LoadedRecipe) -> PlannedStress:
+    written = loaded.recipe.stress
+    if written is None:
+        return PlannedStress()
+    added = tuple(
+        PlannedCase(item.name, item.axes or {}, plan_inputs.changed(index, item, loaded), item.because or "")
+        for index, item in enumerate(written.add or ())
+    )
+    return PlannedStress(added, written.leave_out or ())
 
 
 def _precision(recipe: Recipe) -> PlannedPrecision:

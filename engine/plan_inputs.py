@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.digests import digest_file
-from engine.recipe import PAIRS, Image, Input, Layout, LoadedRecipe, Mask, Padding, Values
+from engine.recipe import PAIRS, AddedCase, Image, Input, Layout, LoadedRecipe, Mask, Padding, Values
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,19 @@ class PlannedInput:
 _WORDS: dict[str, tuple[float, ...]] = {"normal": (0.0, 1.0), "ones": (), "zeros": (), "positions": ()}
 
 
-def make(name: str, item: Input, loaded: LoadedRecipe) -> PlannedInput:
-    """Resolve one input of a checked recipe."""
+def changed(index: int, case: AddedCase, loaded: LoadedRecipe) -> dict[str, PlannedInput]:
+    """The inputs that case ``index`` of ``stress.add`` gives other values."""
+    at = ("stress", "add", index, "values")
+    return {
+        name: make(name, replace(loaded.recipe.inputs[name], values=values), loaded, at)
+        for name, values in case.values.items()
+    }
+
+
+def make(
+    name: str, item: Input, loaded: LoadedRecipe, at: tuple[str | int, ...] = ("inputs",)
+) -> PlannedInput:
+    """Resolve one input of a checked recipe; ``at`` is the key path of the mapping that it stands in."""
     values = item.values
     if values is None:
         floats = item.dtype.startswith("float")
@@ -82,7 +93,8 @@ def make(name: str, item: Input, loaded: LoadedRecipe) -> PlannedInput:
     numbers = tuple(getattr(values, kind)) if kind in PAIRS else ()
     return PlannedInput(
         item.dtype, item.shape, kind, numbers, values.masked_by or "", values.pad or 0.0, values.same_as or "",
-        _mask(values.mask), _image(values.image), _file(name, values, loaded), _python(name, values, loaded),
+        _mask(values.mask), _image(values.image), _file(name, values, loaded, at),
+        _python(name, values, loaded, at),
     )  # fmt: skip
 
 
@@ -102,16 +114,18 @@ def _image(image: Image | None) -> PlannedImage | None:
     )
 
 
-def _file(name: str, values: Values, loaded: LoadedRecipe) -> PlannedFile | None:
+def _file(name: str, values: Values, loaded: LoadedRecipe, at: tuple[str | int, ...]) -> PlannedFile | None:
     if values.file is None:
         return None
-    folder = loaded.beside("inputs", name, "values", "file")
+    folder = loaded.beside(*at, name)
     return PlannedFile(str((folder / values.file).resolve()), values.key or name)
 
 
-def _python(name: str, values: Values, loaded: LoadedRecipe) -> PlannedPython | None:
+def _python(
+    name: str, values: Values, loaded: LoadedRecipe, at: tuple[str | int, ...]
+) -> PlannedPython | None:
     if values.python is None:
         return None
     file_name, _, function = values.python.partition(":")
-    file = loaded.beside("inputs", name, "values", "python") / file_name
+    file = loaded.beside(*at, name) / file_name
     return PlannedPython(str(file), function, digest_file(file))

@@ -147,6 +147,26 @@ class Export:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    case: str
+    because: str
+
+
+@dataclass(frozen=True)
+class AddedCase:
+    name: str
+    values: Mapping[str, str | Values]
+    axes: Mapping[str, int] | None = None
+    because: str | None = None
+
+
+@dataclass(frozen=True)
+class Stress:
+    add: tuple[AddedCase, ...] | None = None
+    leave_out: tuple[LeftOut, ...] | None = None
+
+
+@dataclass(frozen=True)
 class Rewrite:
     rule: str
     matches: int | None = None
@@ -231,6 +251,7 @@ class Recipe:
     seed: int | None = None
     axes: Mapping[str, Axis] | None = None
     export: Export | None = None
+    stress: Stress | None = None
     simplify: Simplify | None = None
     rewrites: tuple[Rewrite, ...] | None = None
     precision: Precision | None = None

@@ -15,6 +15,7 @@ from engine.comparison import Comparison
 from engine.paths import data_dir
 from engine.record import Record
 from engine.steps import STEPS
+from engine.stress import view as hard
 from engine.values import StepResult
 from engine.waivers import WaiverUse
 from engine.wording import cell, number, pattern_of, sizes_text, values_text
@@ -85,6 +86,9 @@ def view(record: Record, verdict: Verdict, prefix: str, beside: Path) -> dict[st
         "inputs": [{"name": name, "form": f"{item.dtype} [{', '.join(map(str, item.shape))}]",
                     "made": values_text(item)} for name, item in plan.inputs.items()],
         "parity": _comparisons(record.result("parity")),
+        "hard": hard.rows(plan, record.result("stress"), record.result("parity")),
+        "noise": record.facts("stress").get("noise", ""),
+        "located": hard.located(record.facts("parity")),
         "rehearsal": _comparisons(record.result("rehearse")),
         "half": _half(record),
         "half_missing": [f"{shape}: {text}" for shape, text in record.facts("source").get("half", {}).items()
@@ -176,7 +180,13 @@ def _outcome(result: StepResult) -> str:
         return f"{kept}"
     if result.step == "rewrite":
         return f"{facts['nodes_before']} nodes became {facts['nodes_after']}; every application proven"
-    if result.step in ("parity", "rehearse"):
+    if result.step == "stress":
+        made = sum(case["state"] == "made" for case in facts["cases"])
+        return f"{made} of {len(facts['cases'])} cases made; FP64 reference: {facts['noise']}"
+    if result.step == "parity":
+        hard_ones = len(result.measurements["stress"])
+        return f"{len(comparisons(result))} comparisons, {hard_ones} on hard inputs"
+    if result.step == "rehearse":
         return f"{len(comparisons(result))} comparisons"
     if result.step == "lower":
         types = ", ".join(f"{count} {kind}" for kind, count in sorted(facts["node_types"].items()))

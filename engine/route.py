@@ -62,15 +62,23 @@ def run(
     )
 
 
+def folder_of(run: Path) -> Path:
+    """The folder with a run's files: of a recipe, a recipe's folder, the output folder itself or its record."""
+    if run.suffix in (".yaml", ".yml"):
+        run = run.parent
+    if run.is_file():
+        return run.parent
+    return run if (run / record.FILE).is_file() else run / "port"
+
+
 def render(path: Path, require: Sequence[str], target: Path | None) -> Outcome:
     """Judge and render a stored record again; nothing is run."""
-    if path.suffix in (".yaml", ".yml"):
-        path = path.parent
-    place = path if (path / record.FILE).is_file() or path.is_file() else path / "port"
-    done = record.read(place)
-    folder = place.parent if place.is_file() else place
+    path = path.parent if path.suffix in (".yaml", ".yml") else path
+    folder = folder_of(path)
+    done = record.read(folder)
     verdict = _still_backed(accept.judge(done, require), done, folder)
-    report_file = target or (folder if place == path else path) / REPORT
+    inside = path.is_file() or folder == path
+    report_file = target or (folder if inside else path) / REPORT
     report.write(done, verdict, folder, report_file)
     return Outcome(done, verdict, report_file, exit_code(done, verdict))
 

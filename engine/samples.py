@@ -18,32 +18,54 @@ import numpy.typing as npt
 
 from engine import arrays, customer
 from engine.errors import StepError
-from engine.plan import Plan, PlannedInput, concrete
+from engine.plan import Plan, PlannedInput, Sizes, concrete
 
 Array = npt.NDArray[np.generic]
 MOST_ELEMENTS = 2**31  # of one input; TensorRT's own limit on a tensor
 Size = tuple[int, ...]
 
 
-def make(plan: Plan, shape: str) -> dict[str, Array]:
-    """Sample inputs at the named shape, by input name. Runs the recipe's Python where an input asks for it."""
+Change = Callable[[PlannedInput, Size, np.random.Generator, Any], Any]
+
+
+def make(
+    plan: Plan, shape: str, sizes: Sizes | None = None, changes: Mapping[str, Change] | None = None
+) -> dict[str, Array]:
+    """Sample inputs at the named shape, by input name. Runs the recipe's Python where an input asks for it.
+
+    ``sizes`` are the axes of a shape that the plan does not name. A change gets an input's own values and gives
+    others; inputs that follow the changed one follow the change.
+    """
     made: dict[str, Array] = {}
+    sizes = plan.shapes[shape] if sizes is None else sizes
     # An input that follows another one comes after it; the checks allow no longer chains than these.
     for name, item in sorted(
         plan.inputs.items(), key=lambda pair: (bool(pair[1].same_as), bool(pair[1].masked_by))
     ):
-        made[name] = _values(plan, name, item, shape, made)
+        size = concrete(item.shape, sizes)
+        made[name] = _values(plan, name, item, size, shape, made, (changes or {}).get(name))
     return {name: made[name] for name in plan.inputs}
 
 
-def _values(plan: Plan, name: str, item: PlannedInput, shape: str, made: Mapping[str, Array]) -> Array:
-    size = concrete(item.shape, plan.shapes[shape])
+def _generator(plan: Plan, name: str, shape: str) -> np.random.Generator:
+    return np.random.default_rng([plan.seed, zlib.crc32(name.encode()), zlib.crc32(shape.encode())])
+
+
+def _values(
+    plan: Plan,
+    name: str,
+    item: PlannedInput,
+    size: Size,
+    shape: str,
+    made: Mapping[str, Array],
+    change: Change | None = None,
+) -> Array:
     if math.prod(size) > MOST_ELEMENTS:
         raise StepError(
             f"input '{name}' at shape '{shape}' would have {math.prod(size):,} elements",
             klass="shape", fix="use smaller axes", where="axes", usage=True,
         )  # fmt: skip
-    rng = np.random.default_rng([plan.seed, zlib.crc32(name.encode()), zlib.crc32(shape.encode())])
+    rng = _generator(plan, name, shape)
     if item.same_as:
         return made[item.same_as].astype(item.dtype)
     kept = _kept(plan.inputs[item.masked_by], made[item.masked_by], size) if item.masked_by else None
@@ -55,9 +77,12 @@ def _values(plan: Plan, name: str, item: PlannedInput, shape: str, made: Mapping
         values = (_file if item.kind == "file" else _python)(name, item, size, rng)
     else:
         values = _KINDS[item.kind](rng, item, size)
+    if change is not None:
+        own = np.asarray(values).astype(item.dtype)
+        values = change(item, size, _generator(plan, f"{name}/changed", shape), own)
     if kept is not None:
         values = np.where(kept, values, item.pad)
-    cast: Array = values.astype(item.dtype)
+    cast: Array = np.asarray(values).astype(item.dtype)
     return cast
 
 

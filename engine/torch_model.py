@@ -128,14 +128,19 @@ def _outputs_error(symptom: str, fix: str, index: int | None) -> StepError:
     return StepError(symptom, klass="tooling", fix=fix, where=where, usage=True)
 
 
-def call(port: Port, inputs: Mapping[str, Array], shape: str) -> dict[str, Array]:
-    """Run the port on copies of numpy inputs; numpy outputs by name, floats as float32.
+def call(
+    port: Port, inputs: Mapping[str, Array], shape: str, floats: torch.dtype | None = None
+) -> dict[str, Array]:
+    """Run the port on copies of numpy inputs; numpy outputs by name, half types as float32.
+
+    ``floats`` is the type that float inputs are given in; of itself a half model gets its own type.
 
     Inputs that the model changed in place are added to ``port.modified``.
     """
     tensors = [torch.from_numpy(np.array(inputs[name])) for name in port.inputs]
     half = next((p.dtype for p in port.parameters() if p.dtype in (torch.float16, torch.bfloat16)), None)
-    given = [tensor.to(half) if half and tensor.is_floating_point() else tensor for tensor in tensors]
+    kind = floats or half
+    given = [tensor.to(kind) if kind and tensor.is_floating_point() else tensor for tensor in tensors]
     try:
         with torch.no_grad():
             outputs = port(*given)
@@ -146,7 +151,7 @@ def call(port: Port, inputs: Mapping[str, Array], shape: str) -> dict[str, Array
         where = "inputs" if shape == "export" else "axes"
         raise theirs(f"forward at shape '{shape}' ({sizes}) raised", error, where, "shape") from error
     for name, tensor in zip(port.inputs, tensors, strict=True):
-        if not np.array_equal(tensor.float().numpy(), inputs[name].astype(np.float32)):
+        if not np.array_equal(tensor.float().numpy(), inputs[name].astype(np.float32), equal_nan=True):
             port.modified.add(name)
     return {name: _numpy(value) for name, value in zip(port.outputs, outputs, strict=True)}
 

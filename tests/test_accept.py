@@ -16,7 +16,7 @@ from engine.recipe import Limits
 from engine.record import Record
 from engine.values import StepResult
 
-GOOD = Comparison("y", "min", "", 4, 1e-6, 1e-7, 1e-6, 0.9999999, 1.0)
+GOOD = Comparison("y", "min", "", 4, 1e-6, 1e-7, 1e-6, 0.9999999, 1.0, 1.0, 1e-7)
 FULL = Path(__file__).parent / "recipes" / "accept" / "full.yaml"
 
 
@@ -55,7 +55,19 @@ def record(*results: StepResult, until: str = "score") -> Record:
     return Record(plan, (*BEFORE, *results), until, finished=True)
 
 
-BEFORE = tuple(StepResult(name, "ok") for name in ("source", "export", "check", "lower"))
+CASE = {
+    "name": "zeros.x",
+    "kind": "zeros",
+    "sizes": {},
+    "why": "",
+    "within": True,
+    "state": "made",
+    "because": "",
+}
+BEFORE = (
+    *(StepResult(name, "ok") for name in ("source", "export", "check", "lower")),
+    StepResult("stress", "ok", facts={"cases": [CASE], "noise": "run"}),
+)
 
 
 def compared(step: str, item: Comparison) -> StepResult:
@@ -64,7 +76,8 @@ def compared(step: str, item: Comparison) -> StepResult:
     items = [
         replace(item, output=output, shape=shape) for output in plan.outputs for shape in plan.parity_shapes
     ]
-    return StepResult(step, "ok", measurements={"comparisons": to_plain(items)})
+    hard = [replace(item, output=output, shape="zeros.x") for output in plan.outputs]
+    return StepResult(step, "ok", measurements={"comparisons": to_plain(items), "stress": to_plain(hard)})
 
 
 BUILT = StepResult(

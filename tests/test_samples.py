@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine import arrays, intake, samples
 from engine.errors import StepError
-from engine.plan import Plan
+from engine.plan import Plan, concrete
 from engine.wording import values_text
 
 ACCEPT = Path(__file__).parent / "recipes" / "accept"
@@ -148,7 +148,11 @@ def test_files_give_their_leading_slice() -> None:
     plan = plan_of("values-files")
     with np.load(ACCEPT / "data.npz") as stored:
         x, ids = stored["x"], stored["ids"]
-    made = {name: samples._values(plan, name, plan.inputs[name], "opt", {}) for name in ("x", "ids", "t")}
+    sizes = {name: concrete(item.shape, plan.shapes["opt"]) for name, item in plan.inputs.items()}
+    made = {
+        name: samples._values(plan, name, plan.inputs[name], sizes[name], "opt", {})
+        for name in ("x", "ids", "t")
+    }
     assert np.array_equal(made["x"], x[:4, :8])
     assert np.array_equal(made["ids"], ids[:4])
     assert made["ids"].dtype == np.int64

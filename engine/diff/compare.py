@@ -187,6 +187,11 @@ def _changes(old: _View, new: _View) -> Iterator[Change]:
         if key == "waivers":
             yield from _named_list("waivers", before or [], after or [], ("claim",))
             continue
+        if key == "stress":
+            for part, name in (("add", "name"), ("leave_out", "case")):
+                sides = [(side or {}).get(part) or [] for side in (before, after)]
+                yield from _named_list(f"stress.{part}", sides[0], sides[1], (name,))
+            continue
         if key == "precision":
             lists = [(side or {}).get("overrides") or [] for side in (before, after)]
             yield from _named_list("precision.overrides", lists[0], lists[1], _SELECTOR)

@@ -30,6 +30,8 @@ def direction(key: str) -> Direction | None:
 
 def mark(key: str, old: Any, new: Any) -> Mark:
     """Mark of a change of the dotted ``key``; ``None`` stands for a limit that is not there."""
+    if key == "stress.leave_out":  # what is left out is no longer compared
+        return "tighter" if new is None else "LOOSER"
     if key in ("waivers", "waivers.expires"):  # a waived limit is a loosened one; dates are YYYY-MM-DD
         return "tighter" if new is None or (isinstance(old, str) and new < old) else "LOOSER"
     if _is_check(key):
@@ -48,7 +50,7 @@ def mark(key: str, old: Any, new: Any) -> Mark:
 
 def _is_check(key: str) -> bool:
     """Keys outside ``accept`` without which something is no longer checked."""
-    return key == "rewrites.matches" or (key.startswith("model.") and key.endswith(".sha256"))
+    return key in ("rewrites.matches", "stress.add") or (key.startswith("model.") and key.endswith(".sha256"))
 
 
 def _interval(bound: str) -> tuple[float, float]:

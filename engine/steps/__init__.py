@@ -27,6 +27,7 @@ STEPS: tuple[Step, ...] = (
          "the model runs, its outputs are finite and repeat exactly"),
     Step("export", "torch", "PyTorch to ONNX", "declared axes are symbolic, inputs and outputs as declared"),
     Step("check", "torch", "full ONNX check and inventory", "the file is valid; oddities are listed"),
+    Step("stress", "torch", "make hard inputs for what the graph contains", "nothing: parity compares them"),
     Step("simplify", "torch", "fold and clean up, on probation", "same outputs as before, smaller graph"),
     Step("rewrite", "graph", "apply the named rules", "each application equal on its own subgraph"),
     Step("parity", "graph", "ONNX Runtime against PyTorch, FP32", "accept.onnx at every shape"),

@@ -28,7 +28,7 @@ def run(context: Context) -> Done:
     plan = context.plan
     if plan.model.source == "onnx":
         return _adopted(context)
-    port = context.memo.pop("port", None) or _reload(plan)
+    port = context.memo.get("port") or _reload(plan)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"torch(\..*)?|copyreg")
     target = context.folder("onnx") / "export.onnx"

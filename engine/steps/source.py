@@ -43,7 +43,7 @@ def run(context: Context) -> Done:
     came = origin.facts(plan)
     reference = _onnx_file(plan) if plan.model.source == "onnx" else _pytorch(plan)
     came["files"] |= reference.files
-    context.memo["port"] = reference.port
+    context.memo |= {"port": reference.port, "call": reference.call}
     folder = context.folder("samples")
     artifacts: dict[str, Path] = {}
     facts: dict[str, Any] = {"outputs": {}}

@@ -1,0 +1,48 @@
+"""What the parity step found, while the run goes on: limits that are broken, and the sample that shows it best."""
+
+from __future__ import annotations
+
+import math
+
+from engine import accept, waivers
+from engine.plan import Plan
+from engine.stress import judge as hard
+from engine.values import Issue, StepResult
+
+
+def issues(result: StepResult, stress: StepResult | None, plan: Plan, date: str) -> list[Issue]:
+    """An open issue for each limit of ``accept.onnx`` that a step breaks and no waiver covers on ``date``."""
+    claims = accept.judge_limits("accept.onnx", plan.accept.onnx, accept.comparisons(result), "")
+    if stress is not None:
+        claims.append(hard.claim(hard.judge(plan, stress, result), ""))
+    return [
+        Issue(
+            result.step,
+            "shape" if "shape" in claim.why or "dimension" in claim.why else "numeric",
+            f"{claim.name} {claim.limit} is broken" + (f" by {claim.where}" if claim.where else ""),
+            cause=claim.why or f"the worst value is {claim.value:.3g}",
+            fix="the exported graph differs from PyTorch: try the other exporter, or leave out a rewrite",
+            disposition="open",
+        )
+        for claim in waivers.apply(claims, plan.waivers, date)[0]
+        if claim.status == "fail"
+    ]
+
+
+def failing(result: StepResult, stress: StepResult | None, plan: Plan) -> str:
+    """File of the smallest sample, relative to the run's folder, on which the parity step saw a limit broken."""
+    hard_ones = {item.case for item in hard.judge(plan, stress, result) if item.broken and item.within} \
+        if stress else set()  # fmt: skip
+    usual = {
+        item.shape
+        for item in accept.comparisons(result)
+        if any(
+            claim.status == "fail"
+            for claim in accept.judge_limits("accept.onnx", plan.accept.onnx, [item], "")
+        )
+    }
+    sizes = {f"samples/{name}.npz": plan.shapes[name] for name in usual if name in plan.shapes}
+    for case in hard.made(stress) if stress else ():
+        if case["name"] in hard_ones:
+            sizes[f"stress/{case['name']}.npz"] = case["sizes"]
+    return min(sizes, key=lambda path: (math.prod(sizes[path].values()), path), default="")

@@ -1,0 +1,110 @@
+"""The cases that a recipe adds to the hard inputs, and those that it leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from engine.checks import values
+from engine.document import Document, KeyPath
+from engine.errors import Place, Problem
+from engine.recipe import AddedCase, LoadedRecipe
+from engine.schema import nearest
+from engine.stress_names import KINDS
+
+
+def problems(loaded: LoadedRecipe) -> Iterator[Problem]:
+    """Every problem under ``stress``."""
+    stress = loaded.recipe.stress
+    if stress is None:
+        return
+    names = [case.name for case in stress.add or ()]
+    for index, case in enumerate(stress.add or ()):
+        where = ("stress", "add", index)
+        if case.name in KINDS:
+            what = f"'{case.name}' is the name of a kind of case"
+            yield loaded.document.problem((*where, "name"), what, "give it a name of its own")
+        if case.name in names[:index]:
+            yield loaded.document.problem((*where, "name"), f"case '{case.name}' stands twice")
+        yield from _sizes(loaded, index, case)
+        yield from _values(loaded, index, case)
+    left: set[str] = set()
+    for index, item in enumerate(stress.leave_out or ()):
+        spot = ("stress", "leave_out", index, "case")
+        if item.case in left:
+            yield loaded.document.problem(spot, f"'{item.case}' is left out twice")
+        left.add(item.case)
+        yield from _left_out(loaded, spot, item.case, names)
+
+
+def _left_out(loaded: LoadedRecipe, spot: KeyPath, case: str, added: list[str]) -> Iterator[Problem]:
+    kind, dot, of = case.partition(".")
+    recipe = loaded.recipe
+    if case in added:
+        yield loaded.document.problem(
+            spot, f"'{case}' is a case that the recipe adds itself", "take it out there"
+        )
+    elif kind not in KINDS:
+        hint = nearest(kind, KINDS) or "kinds: " + ", ".join(KINDS)
+        yield loaded.document.problem(spot, f"there is no kind of case '{kind}'", hint)
+    elif dot and of not in (there := recipe.axes or {} if kind == "corner" else recipe.inputs):
+        what = "axis" if kind == "corner" else "input"
+        hint = nearest(of, there) or f"{'axes' if kind == 'corner' else 'inputs'}: " + ", ".join(there)
+        yield loaded.document.problem(spot, f"there is no {what} '{of}'", hint)
+
+
+def _sizes(loaded: LoadedRecipe, index: int, case: AddedCase) -> Iterator[Problem]:
+    axes = loaded.recipe.axes or {}
+    for name, size in (case.axes or {}).items():
+        spot = ("stress", "add", index, "axes", name)
+        if name not in axes:
+            hint = nearest(name, axes) or "axes: " + (", ".join(axes) or "none")
+            yield loaded.document.problem(spot, f"axis '{name}' is not declared", hint, key=True)
+        elif not axes[name].min <= size <= axes[name].max:
+            what = f"axis '{name}' goes from {axes[name].min} to {axes[name].max}, not to {size}"
+            yield loaded.document.problem(spot, what)
+
+
+def _values(loaded: LoadedRecipe, index: int, case: AddedCase) -> Iterator[Problem]:
+    """The checks of ``inputs.NAME.values``, with the places of this case."""
+    inputs = dict(loaded.recipe.inputs)
+    where = ("stress", "add", index, "values")
+    for name, given in case.values.items():
+        if name not in inputs:
+            hint = nearest(name, inputs) or "inputs: " + ", ".join(inputs)
+            yield loaded.document.problem((*where, name), f"there is no input '{name}'", hint, key=True)
+        else:
+            inputs[name] = replace(inputs[name], values=given)
+    own = loaded.document
+    moved = _Moved(
+        own.file, own.lines, own.data, own.keys, own.values, own, where, frozenset(case.values), []
+    )
+    changed = replace(loaded, recipe=replace(loaded.recipe, inputs=inputs), document=moved)
+    for _ in values.problems(changed):
+        pass
+    yield from moved.found
+
+
+@dataclass(frozen=True)
+class _Moved(Document):
+    """A document in which the values of some inputs stand under ``where``; keeps the problems found there."""
+
+    own: Document
+    where: KeyPath
+    names: frozenset[str]
+    found: list[Problem]
+
+    def place(self, path: KeyPath, key: bool = False) -> Place:
+        return self.own.place(self._real(path) or path, key)
+
+    def problem(self, path: KeyPath, what: str, hint: str = "", key: bool = False) -> Problem:
+        real = self._real(path)
+        problem = self.own.problem(real or path, what, hint, key)
+        if real:
+            self.found.append(problem)
+        return problem
+
+    def _real(self, path: KeyPath) -> KeyPath | None:
+        if len(path) > 2 and path[0] == "inputs" and path[1] in self.names:
+            return (*self.where, path[1], *path[3:])
+        return None

@@ -1,0 +1,120 @@
+"""After a failed parity: which stage broke the graph, and at which node. Not a step of the route."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from engine import samples
+from engine.compare import compare
+from engine.errors import StepError
+from engine.steps.context import Context, Done
+
+_STAGES = ("export", "simplify", "rewrite")
+
+
+def run(context: Context) -> Done:
+    """Facts ``stage`` and ``divergence`` for the sample that ``context.memo['failing']`` names.
+
+    The graphs of the stages are run on it; the first that differs from the reference is compared tensor by tensor
+    with what came before it: the graph of the stage before, or PyTorch itself.
+    """
+    from engine import divergence, runtime
+
+    sample = context.out / context.memo["failing"]
+    feeds, expected = samples.read(sample, "input"), samples.read(sample, "fp32")
+    before: Path | None = None
+    for stage in _STAGES:
+        if stage not in context.earlier or "graph" not in context.earlier[stage].artifacts:
+            continue
+        path = context.artifact(stage, "graph")
+        context.progress(f"the graph of {stage}", 0, 2)
+        try:
+            outputs = runtime.run(runtime.session(path), feeds)
+        except StepError as error:
+            return Done(facts={"stage": stage, "why": error.failure.symptom})
+        if _differs(expected, outputs, context.plan):
+            break
+        before = path
+    else:
+        return Done(facts={"stage": "", "why": "every stage's graph agrees on this sample"})
+    context.progress("the first tensor that differs", 1, 2)
+    reference = divergence.tap(before, feeds, _names(before)) if before else _pytorch(context, path, feeds)
+    found = divergence.first(path, reference, divergence.tap(path, feeds, reference))
+    facts: dict[str, Any] = {"stage": stage, "compared_with": "the graph before" if before else "PyTorch",
+                             "tensors": len(reference)}  # fmt: skip
+    if found is None:
+        return Done(
+            facts=facts | {"why": "no tensor inside the graph could be named as the first that differs"}
+        )
+    return Done(facts=facts | {"divergence": asdict(found)})
+
+
+def _differs(expected: Mapping[str, samples.Array], got: Mapping[str, samples.Array], plan: Any) -> bool:
+    """By accept.onnx, or by a ten thousandth where it has no such limit."""
+    limits = plan.accept.onnx
+    for item in compare(expected, got, nan_is_equal=True):
+        if item.problem or item.max_abs is None or item.rel_l2 is None:
+            return True
+        if limits.max_abs is not None and item.max_abs > limits.max_abs:
+            return True
+        if item.rel_l2 > (limits.rel_l2 or 1e-4):
+            return True
+    return False
+
+
+def _names(path: Path) -> list[str]:
+    from engine.graph import files
+
+    return [value.name for node in files.load(path).graph for value in node.outputs if value.name]
+
+
+def _pytorch(context: Context, path: Path, feeds: Mapping[str, samples.Array]) -> dict[str, samples.Array]:
+    """PyTorch's tensors under the names that the exported graph gives them."""
+    from engine import torch_model, torch_values
+    from engine.graph import files, provenance
+    from engine.sources import torch_sources
+
+    plan = context.plan
+    if plan.model.source == "onnx":
+        return {}
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module=r"torch(\..*)?|copyreg")
+    port = torch_model.Port(torch_sources.load(plan), tuple(plan.inputs), plan.outputs).eval()
+    if context.earlier["export"].facts["exporter"] == "dynamo":
+        return torch_values.of_program(_program(context, port), feeds, port.inputs)
+    results = torch_values.of_modules(port, feeds)
+    last: dict[str, str] = {}
+    for node in files.load(path).graph:
+        module = node.metadata_props.get(provenance.MODULE, "")
+        if module in results and node.outputs[0].name:
+            last[module] = node.outputs[0].name
+    return {name: results[module] for module, name in last.items()}
+
+
+def _program(context: Context, port: Any) -> Any:
+    """The traced program as the dynamo exporter translates it, its nodes named like the ONNX values."""
+    import torch
+
+    plan = context.plan
+    inputs = samples.read(context.samples("export"), "input")
+    arguments = tuple(torch.from_numpy(inputs[name].copy()) for name in plan.inputs)
+    dims = {
+        name: torch.export.Dim(name, min=axis.min, max=axis.max)
+        for name, axis in plan.axes.items()
+        if axis.min < axis.max
+    }
+    shapes = tuple(
+        {index: dims[size] for index, size in enumerate(item.shape) if isinstance(size, str) and size in dims}
+        for item in plan.inputs.values()
+    )
+    program = torch.export.export(port, arguments, dynamic_shapes=(shapes,), strict=False)
+    translated = torch.onnx.export(
+        program, dynamo=True, opset_version=plan.opset, verbose=False, optimize=False
+    )
+    assert translated is not None
+    return translated.exported_program

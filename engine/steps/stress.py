@@ -1,0 +1,103 @@
+"""Make hard inputs for what the graph contains, and the reference's outputs on them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from engine import samples
+from engine.errors import StepError
+from engine.plan import Plan
+from engine.steps.context import Context, Done
+from engine.values import Issue
+
+_MOST_PARAMETERS = 300_000_000  # beyond it a copy in FP64 takes more memory than it is worth
+Call = Callable[[Mapping[str, samples.Array], str], dict[str, samples.Array]]
+
+
+def run(context: Context) -> Done:
+    """Write ``stress/CASE.npz`` for every case: inputs, outputs in FP32 and, where the model allows, in FP64."""
+    from engine.graph import files
+    from engine.stress import cases, content
+
+    plan = context.plan
+    call: Call = context.memo["call"]
+    exact, noise = _exact(context.memo.pop("port", None))
+    found = cases.cases(plan, content.read(files.load(context.graph)))
+    _require_used(plan, {name for case in found for name in (case.name, case.kind)})
+    folder = context.folder("stress")
+    artifacts: dict[str, Path] = {}
+    told: list[dict[str, Any]] = []
+    issues: list[Issue] = []
+    for index, case in enumerate(found):
+        context.progress(case.name, index, len(found))
+        entry = {"name": case.name, "kind": case.kind, "sizes": dict(case.sizes), "why": case.why,
+                 "within": case.within, "state": "made", "because": cases.left_out(plan, case)}  # fmt: skip
+        told.append(entry)
+        if entry["because"]:
+            entry["state"] = "left out"
+            continue
+        inputs = cases.inputs(plan, case)
+        try:
+            outputs = {"fp32": call(inputs, case.name)}
+        except StepError as error:
+            entry["state"] = f"not tried: the reference refuses it: {error.failure.symptom}"
+            issues += _refused(case.name, case.within, error)
+            continue
+        if exact is not None:
+            try:
+                outputs["fp64"] = exact(inputs, case.name)
+            except StepError as error:
+                exact, noise = None, f"not run: {error.failure.symptom}"
+        artifacts[case.name] = folder / f"{case.name}.npz"
+        samples.save(artifacts[case.name], inputs, outputs)
+    context.memo.pop("call")
+    return Done(facts={"cases": told, "noise": noise}, artifacts=artifacts, issues=tuple(issues))
+
+
+def _exact(port: Any) -> tuple[Call | None, str]:
+    """The PyTorch model in FP64, or why there is none."""
+    import torch
+
+    from engine import torch_model
+
+    if port is None:
+        return None, "not run: there is no PyTorch model"
+    if sum(parameter.numel() for parameter in port.parameters()) > _MOST_PARAMETERS:
+        return None, "not run: too many parameters for a copy in FP64"
+    try:
+        double = copy.deepcopy(port).double()
+    except (RuntimeError, TypeError, NotImplementedError) as error:
+        return None, f"not run: the model cannot be copied: {error}"
+
+    def call(inputs: Mapping[str, samples.Array], shape: str) -> dict[str, samples.Array]:
+        usual = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            return torch_model.call(double, inputs, shape, torch.float64)
+        finally:
+            torch.set_default_dtype(usual)
+
+    return call, "run"
+
+
+def _require_used(plan: Plan, names: set[str]) -> None:
+    for index, item in enumerate(plan.stress.leave_out):
+        if item.case not in names:
+            raise StepError(
+                f"no case '{item.case}' is made for this graph",
+                fix="take it out; cases: " + ", ".join(sorted(name for name in names if "." in name)),
+                where=f"stress.leave_out[{index}].case",
+                usage=True,
+            )
+
+
+def _refused(name: str, within: bool, error: StepError) -> list[Issue]:
+    """Declared values that the model itself does not take are a fault of the recipe."""
+    if not within:
+        return []
+    symptom = f"the model refuses values that the recipe declares: {error.failure.symptom}"
+    fix = f"narrow the axes or values, or leave out the case '{name}' under stress with a reason"
+    return [Issue("stress", "shape", symptom, error.failure.cause, fix, f"case {name}", "open")]

@@ -1,0 +1,76 @@
+"""The hard inputs as the report shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine.plan import Plan
+from engine.stress.judge import judge
+from engine.stress_names import KINDS
+from engine.values import StepResult
+from engine.wording import number, sizes_text
+
+
+def rows(plan: Plan, stress: StepResult | None, parity: StepResult | None) -> list[dict[str, str]]:
+    """One row a case: what it is, why it was made, and how it came out."""
+    if stress is None:
+        return []
+    compared = parity is not None and parity.status == "ok"
+    worst: dict[str, Any] = {}
+    for item in judge(plan, stress, parity) if compared and parity is not None else ():
+        if item.case not in worst or _rank(item.ratio) > _rank(worst[item.case].ratio):
+            worst[item.case] = item
+    return [_row(case, worst.get(case["name"]), compared) for case in stress.facts.get("cases", ())]
+
+
+def _rank(ratio: float | None) -> float:
+    return float("inf") if ratio is None else ratio
+
+
+def _row(case: Mapping[str, Any], worst: Any, compared: bool) -> dict[str, str]:
+    if case["state"] == "left out":
+        outcome = f"**left out**: {case['because']}"
+    elif case["state"] != "made":
+        outcome = case["state"]
+    elif not compared or worst is None:
+        outcome = "not run"
+    elif worst.problem:
+        outcome = f"**{worst.problem}**"
+    else:
+        figures = f"off by {number(worst.max_abs)}, {number(worst.ratio)} of what is allowed"
+        outcome = f"**{figures}**" if worst.broken else figures
+    return {
+        "name": case["name"],
+        "what": KINDS.get(case["kind"], "added by the recipe"),
+        "sizes": sizes_text(case["sizes"]),
+        "why": case["why"],
+        "declared": "yes" if case["within"] else "no",
+        "outcome": outcome,
+    }
+
+
+def located(facts: Mapping[str, Any]) -> list[str]:
+    """Where a failed parity comes from, as lines of text; empty when parity held."""
+    found = facts.get("located")
+    if not found:
+        return []
+    lines = [f"Looked for on the sample `{found['sample']}`."]
+    if found.get("stage"):
+        lines.append(f"The graph is right before the step {found['stage']} and wrong after it.")
+    divergence = found.get("divergence")
+    if divergence is None:
+        return [*lines, f"No node could be named: {found.get('why', 'it was not looked for')}."]
+    place = f"`{divergence['node']}` ({divergence['op']})"
+    place += f" in `{divergence['module']}`" if divergence["module"] else ""
+    place += f", from {divergence['source']}" if divergence["source"] else ""
+    index = ", ".join(map(str, divergence["index"]))
+    lines.append(
+        f"First tensor that differs from {found['compared_with']}: `{divergence['value']}` of {place};"
+        f" relative error {number(divergence['error'])}."
+    )
+    lines.append(f"At [{index}] it should be {divergence['expected']} and is {divergence['got']}.")
+    if divergence["after"]:
+        shown = ", ".join(f"`{name}`" for name in divergence["after"][:4])
+        lines.append(f"What it is computed from agrees: {shown}.")
+    return lines
