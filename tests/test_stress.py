@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from engine.steps.stress import _refused as refused
 from engine.stress import cases, content, judge, kinds
 from engine.stress_names import KINDS
 from engine.values import StepResult
-from tests.conftest import Cli, record_of
+from tests.conftest import ROOT, Cli, record_of
 from tests.test_route import edit, silent
 
 RNG = np.random.default_rng(0)
@@ -38,6 +39,12 @@ def test_every_kind_is_named_once() -> None:
     made = [kind.name for kind in kinds.KINDS]
     assert len(made) == len(set(made))
     assert {*made, "little", "corner"} == set(KINDS)
+
+
+def test_the_documentation_lists_every_kind() -> None:
+    text = (ROOT / "docs" / "recipes.md").read_text()
+    rows = dict(re.findall(r"^\| ([a-z-]+) \| (.*) \|$", text, re.M))
+    assert {kind: rows.get(kind) for kind in KINDS} == dict(KINDS)
 
 
 FORMS = {
