@@ -17,7 +17,7 @@ from onnx_ir.passes import common
 from engine import runtime, toolchain
 from engine.digests import digest_file
 from engine.errors import RecipeError, StepError
-from engine.graph import boundary, external, files, provenance
+from engine.graph import boundary, external, files, provenance, sound
 from engine.plan import Plan
 from engine.samples import Array
 
@@ -32,6 +32,7 @@ class Reference:
     def __init__(self, plan: Plan) -> None:
         path = Path(plan.model.file)
         self.model = opened(path)
+        sound.require(path, taken=True, original=True)
         self.session = runtime.session(path)
         self.outputs = plan.outputs
         takes = {item.name for item in self.session.get_inputs()}
