@@ -114,6 +114,12 @@ CASES = {
         "g (float[n, 4] x, float[4] w) => (float[n, 4] y) { [a] y = LayerNormalization <epsilonn = 0.1> (x, w) }",
         "node 'a' (LayerNormalization): attribute 'epsilonn' is none of LayerNormalization's",
     ),
+    "word of an earlier opset": (
+        '<ir_version: 10, opset_import: ["": 20]>\n'
+        "g (float[1, 1, n, 4] x, float[1, 2, 2, 2] g) => (float[1, 1, 2, 2] y)"
+        ' { [a] y = GridSample <mode = "bilinear"> (x, g) }',
+        "node 'a' (GridSample): mode 'bilinear' is none of linear, nearest, cubic (opset 20)",
+    ),
     "input of a later opset": (
         OLD + "g (float[n, 4] x, int64[1] a) => (float[n, 1] y) { [r] y = ReduceMax(x, a) }",
         "node 'r' (ReduceMax): input 2 came with opset 18; the file has 17",

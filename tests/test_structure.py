@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("meaning", "checks", "origins", "samples", "compare", "origin"),
     ("runtime", "torch_model", "traced", "graph"),
     ("rules", "precision", "sources"),
-    ("types_proof",),
+    ("types_proof", "modes_proof"),
     ("steps",),
     ("reruns", "ordering"),
     ("formatting",),

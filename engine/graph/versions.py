@@ -13,6 +13,12 @@ from engine.graph.faults import Fault, all_nodes, domain_name, domain_of, functi
 from engine.values import Issue
 
 _OLDEST_IR = 3  # opset imports came with it
+# Words that changed with an opset: op, attribute, the schema's first opset. onnx checks none of them.
+_WORDS = {
+    ("GridSample", "mode", 16): ("bilinear", "nearest", "bicubic"),
+    ("GridSample", "mode", 20): ("linear", "nearest", "cubic"),
+    ("GridSample", "mode", 22): ("linear", "nearest", "cubic"),
+}
 _RUNTIME = "com.microsoft"  # ONNX Runtime's own operators; onnx has no schema for them
 
 
@@ -130,6 +136,12 @@ def _attributes(
 ) -> Iterator[Fault]:
     for attribute in node.attribute:
         if attribute.name in schema.attributes:
+            words = _WORDS.get((node.op_type, attribute.name, schema.since_version), ())
+            text = attribute.s.decode("utf-8", "replace")
+            if words and text not in words:
+                yield Fault(f"{who(node)}: {attribute.name} {quoted(text)} is none of {', '.join(words)}"
+                            f" (opset {schema.since_version})", "importers take an unknown word for a default",
+                            "write the word of the file's opset")  # fmt: skip
             continue
         there = [item.since_version for item in history if attribute.name in item.attributes]
         later = [number for number in there if number > version]
