@@ -6,6 +6,9 @@ from engine import toolchain
 from engine.errors import RecipeError, StepError
 from engine.plan import Plan
 from engine.steps.context import Context, Done
+from engine.values import Issue
+
+_COPIED = "source.weights"  # as engine/sources/onnx_file.py names its copies
 
 
 def run(context: Context) -> Done:
@@ -30,6 +33,7 @@ def run(context: Context) -> Done:
             where="model.python",
         )
     context.progress("values of the weights", 2, 3)
+    copies = _copied(context)
     counts, odd = weights.oddities(model, "check")
     facts = {
         "external_tensors": found.external,
@@ -37,7 +41,40 @@ def run(context: Context) -> Done:
         "odd_weight_values": counts,
         **inventory.take(model),
     }
-    return Done(facts=facts, issues=(*found.issues, *inventory.oddities(model, "check"), *odd))
+    issues = (*copies, *found.issues, *inventory.oddities(model, "check"), *odd)
+    return Done(facts=facts, issues=issues)
+
+
+def _copied(context: Context) -> list[Issue]:
+    """The weight files of an ONNX source: copied as they were read, and pinned when their graph is."""
+    copies = {
+        name: item for name, item in context.earlier["export"].artifacts.items() if name.startswith(_COPIED)
+    }
+    if context.plan.model.source != "onnx" or not copies:
+        return []
+    read = context.earlier["source"].facts["origin"]["files"]
+    for item in copies.values():
+        if item.digest not in read.values():
+            raise StepError(
+                f"{item.path} is not a weight file that the source step read",
+                klass="tooling",
+                cause="the file was changed while the run copied it, or the copy is damaged",
+                fix="run again, with nothing else writing to the model's folder",
+                where="model.onnx",
+            )
+    model = context.plan.model
+    if model.weights_sha256 is None or model.external_sha256:
+        return []
+    beside = {
+        name: digest for name, digest in read.items() if digest in {item.digest for item in copies.values()}
+    }
+    return [
+        Issue(
+            "check", "tooling", f"model.sha256 pins the graph alone, not its weights in {', '.join(beside)}",
+            cause="another file of the same size would go unnoticed", disposition="open",
+            fix="external_sha256: {" + ", ".join(f"{name}: {digest}" for name, digest in beside.items()) + "}",
+        )
+    ]  # fmt: skip
 
 
 def _check_opset(written: int, name: str, plan: Plan) -> None:
