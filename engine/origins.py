@@ -82,6 +82,8 @@ def _model(plan: Plan, path: KeyPath) -> KeyPath:
         return ("weights", "path")
     if key == "weights_sha256":
         return ("weights", "sha256") if plan.model.weights else ("sha256",)
+    if key == "external_sha256":
+        return path
     if key == "digest" and plan.model.config:
         return (source, "config")
     if key in ("name", "config", "key"):

@@ -22,7 +22,7 @@ class PlannedModel:
     ``file`` is the Python file or, for ``exported``, ``torchscript`` and ``onnx``, the model's own; ``digest``
     is of Python and configuration only (large files are digested when they are used). ``weights`` is a file
     or folder; ``weights_sha256`` is what ``weights``, or without it ``file``, must have. ``name`` and
-    ``arguments`` are the library's.
+    ``arguments`` are the library's, ``external_sha256`` is of the weight files beside an ONNX file.
     """
 
     file: str
@@ -35,6 +35,7 @@ class PlannedModel:
     name: str = ""
     config: str = ""
     arguments: Mapping[str, Argument] = field(default_factory=dict)
+    external_sha256: Mapping[str, str] = field(default_factory=dict)
 
 
 def make(loaded: LoadedRecipe) -> PlannedModel:
@@ -50,7 +51,8 @@ def make(loaded: LoadedRecipe) -> PlannedModel:
         return _checkpoint(loaded)
     if source in FILES:
         file = loaded.beside("model", source) / str(getattr(model, source))
-        return PlannedModel(str(file), "", "", None, model.sha256, source)
+        beside = model.external_sha256 or {}
+        return PlannedModel(str(file), "", "", None, model.sha256, source, external_sha256=beside)
     config = model.transformers.config if model.transformers else None
     settings = loaded.beside("model", "transformers", "config") / config if config else None
     if settings is not None and settings.is_dir():

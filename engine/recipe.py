@@ -73,6 +73,7 @@ class Model:
     timm: Named | None = None
     transformers: Transformers | None = None
     sha256: str | None = None
+    external_sha256: Mapping[str, str] | None = None
     weights: Weights | None = None
 
     @property

@@ -454,3 +454,10 @@ def test_every_key_that_goes_or_comes_is_compared() -> None:
                     continue  # a list entry without what it is known by: the schema refuses it
                 assert found
                 assert all(words.sentence(change) for change in found)
+
+
+def test_a_pin_of_a_weight_file_that_goes_is_looser() -> None:
+    key = "model.external_sha256.m.data"
+    assert loosening.mark(key, "ab" * 32, None) == "LOOSER"
+    assert loosening.mark(key, None, "ab" * 32) == "tighter"
+    assert loosening.mark(key, "ab" * 32, "cd" * 32) == ""

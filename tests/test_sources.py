@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import warnings
@@ -24,7 +25,9 @@ from engine import host, intake, route
 from engine.digests import digest_file
 from engine.errors import Failure
 from engine.graph.provenance import MODULE
+from engine.sources import onnx_file
 from engine.steps.context import Context
+from engine.values import StepResult
 from tests.conftest import Cli, record_of
 
 Toy = Callable[..., Path]
@@ -105,6 +108,19 @@ def fails(folder: Path, *steps: str) -> tuple[Failure, str]:
         assert result is not None
         context.earlier[name] = result
     raise AssertionError("no step failed")
+
+
+def checked_steps(folder: Path) -> dict[str, StepResult]:
+    """The steps up to ``check`` in this process."""
+    _, plan = intake.make_plan(folder)
+    (folder / "port").mkdir()
+    context = Context(plan, folder / "port", {}, lambda text, done, total: None)
+    for name in ("source", "export", "check"):
+        result, failure = host.run_step(name, context)
+        assert failure is None, failure
+        assert result is not None
+        context.earlier[name] = result
+    return context.earlier
 
 
 def checked(folder: Path, cli: Run) -> dict[str, Any]:
@@ -334,6 +350,65 @@ def test_onnx_weights_cut_off(toy: Toy) -> None:
     external(folder)
     os.truncate(folder / "m.data", 100)
     assert "recipe.yaml:3:9: external data file m.data: 100 bytes" in fails(folder, "source")[1]
+
+
+def pinned(toy: Toy, *pins: str) -> Path:
+    """An ONNX file with weights outside, and ``external_sha256`` with ``pins``."""
+    folder = toy((OLD, "model: {onnx: m.onnx}"))
+    (folder / "m.data").unlink(missing_ok=True)  # onnx.save would append to it
+    external(folder)
+    beside = "".join(f"\n    {pin}" for pin in pins)
+    sha256 = digest_file(folder / "m.onnx")
+    beside = f"\n  external_sha256:{beside}" if pins else ""
+    return toy((OLD, f"model:\n  onnx: m.onnx\n  sha256: {sha256}{beside}"))
+
+
+def test_pinned_weights_beside_an_onnx_file(toy: Toy) -> None:
+    folder = pinned(toy)
+    found = digest_file(folder / "m.data")
+    results = checked_steps(folder)
+    assert [(issue.symptom, issue.fix, issue.disposition) for issue in results["check"].issues] == [
+        (
+            "model.sha256 pins the graph alone, not its weights in m.data",
+            f"external_sha256: {{m.data: {found}}}",
+            "open",
+        )
+    ]
+    shutil.rmtree(folder / "port")
+    assert checked_steps(pinned(toy, f"m.data: {found}"))["check"].issues == ()
+
+
+@pytest.mark.parametrize(
+    ("pins", "words"),
+    [
+        ((f"m.data: {'ab' * 32}",), "the weight file m.data has another sha256 than the recipe says"),
+        (("{}", f"other: {'ab' * 32}"), "m.onnx has no weights in 'other'"),
+    ],
+)
+def test_weights_that_are_not_the_pinned_ones(pins: tuple[str, ...], words: str, toy: Toy) -> None:
+    folder = pinned(toy)
+    there = f"m.data: {digest_file(folder / 'm.data')}"
+    failure, message = fails(pinned(toy, *(there if pin == "{}" else pin for pin in pins)), "source")
+    assert words in message
+    assert "recipe.yaml:" in message
+    assert failure.usage
+
+
+def test_weights_copied_while_they_changed(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = pinned(toy)
+    copy = onnx_file._copy
+
+    def damaged(model: ir.Model, target: Path) -> list[Path]:
+        done = copy(model, target)
+        data = done[0].read_bytes()
+        done[0].write_bytes(data[:-4] + bytes(4))
+        return done
+
+    monkeypatch.setattr(onnx_file, "_copy", damaged)
+    assert (
+        "onnx/source.weights is not a weight file that the source step read"
+        in fails(folder, "source", "export", "check")[1]
+    )
 
 
 def test_onnx_weights_elsewhere_are_not_read(toy: Toy) -> None:

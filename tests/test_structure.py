@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("meaning", "checks", "origins", "samples", "compare", "origin", "wording"),
     ("runtime", "torch_model", "torch_values", "traced", "graph", "stress", "divergence"),
     ("rules", "precision", "sources"),
-    ("types_proof",),
+    ("types_proof", "modes_proof"),
     ("steps",),
     ("reruns", "ordering"),
     ("formatting",),

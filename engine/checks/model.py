@@ -67,6 +67,9 @@ def _idle(loaded: LoadedRecipe) -> Iterator[Problem]:
     if model.sha256 is not None and source not in FILES:
         hint = "it stands under 'checkpoint'" if source == "checkpoint" else "it stands under 'weights'"
         yield at(("model", "sha256"), f"model.sha256: is for {', '.join(FILES)}", hint, key=True)
+    if model.external_sha256 is not None and source != "onnx":
+        what = "model.external_sha256: is for the weight files beside an ONNX file"
+        yield at(("model", "external_sha256"), what, "leave it out", key=True)
     if (item := model.checkpoint) and item.key and item.path.endswith(".safetensors"):
         what = "model.checkpoint.key: a .safetensors file has no levels"
         yield at(("model", "checkpoint", "key"), what, "leave it out", key=True)

@@ -50,7 +50,9 @@ def mark(key: str, old: Any, new: Any) -> Mark:
 
 def _is_check(key: str) -> bool:
     """Keys outside ``accept`` without which something is no longer checked."""
-    return key in ("rewrites.matches", "stress.add") or (key.startswith("model.") and key.endswith(".sha256"))
+    return key in ("rewrites.matches", "stress.add") or (
+        key.startswith("model.") and (key.endswith(".sha256") or key.startswith("model.external_sha256"))
+    )
 
 
 def _interval(bound: str) -> tuple[float, float]:

@@ -16,8 +16,8 @@ from onnx_ir.passes import common
 
 from engine import runtime, toolchain
 from engine.digests import digest_file
-from engine.errors import RecipeError, StepError
-from engine.graph import boundary, external, files, provenance
+from engine.errors import RecipeError, StepError, quoted
+from engine.graph import boundary, external, files, provenance, sound
 from engine.plan import Plan
 from engine.samples import Array
 
@@ -32,6 +32,9 @@ class Reference:
     def __init__(self, plan: Plan) -> None:
         path = Path(plan.model.file)
         self.model = opened(path)
+        self._files = self._digests()
+        _check_pins(plan, self._files)
+        sound.require(path, taken=True, original=True)
         self.session = runtime.session(path)
         self.outputs = plan.outputs
         takes = {item.name for item in self.session.get_inputs()}
@@ -49,6 +52,9 @@ class Reference:
 
     def files(self) -> dict[str, str]:
         """sha256 of every weight file, by its location relative to the graph."""
+        return self._files
+
+    def _digests(self) -> dict[str, str]:
         tensors = [value.const_value for value in files.all_initializers(self.model)]
         outside = {str(item.location): item.path for item in tensors if isinstance(item, ir.ExternalTensor)}
         return {location: digest_file(Path(path)) for location, path in sorted(outside.items())}
@@ -77,6 +83,31 @@ def _same(declared: list[str], there: set[str], what: str, path: Path) -> None:
             f"{path.name} has the {what} '{left[0]}', which the recipe does not name",
             fix=f"declare it under {what}s", where=f"{what}s", usage=True,
         )  # fmt: skip
+
+
+def _check_pins(plan: Plan, found: Mapping[str, str]) -> None:
+    """With ``external_sha256`` every weight file must be listed, and be the one that is listed."""
+    pins, where = plan.model.external_sha256, "model.external_sha256"
+    if not pins:
+        return
+    name = Path(plan.model.file).name
+    gone, left = sorted(set(pins) - set(found)), sorted(set(found) - set(pins))
+    if gone:
+        there = ", ".join(sorted(found)) or "none"
+        raise StepError(f"{name} has no weights in {quoted(gone[0])}", fix=f"its weight files: {there}",
+                        where=f"{where}.{gone[0]}", usage=True)  # fmt: skip
+    if left:
+        raise StepError(f"the weight file {left[0]} of {name} is not pinned", cause="the others are",
+                        fix=f"add {left[0]}: {found[left[0]]}", where=where, usage=True)  # fmt: skip
+    for location, pin in pins.items():
+        if found[location] != pin:
+            raise StepError(
+                f"the weight file {location} has another sha256 than the recipe says",
+                cause=f"sha256 is {found[location]}",
+                fix=f"use the file that the recipe was reviewed with, or update {where}",
+                where=where,
+                usage=True,
+            )
 
 
 def opened(path: Path) -> ir.Model:

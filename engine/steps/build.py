@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine import fused_plan, toolchain, types_proof
+from engine import fused_plan, modes_proof, toolchain, types_proof
 from engine.errors import RecipeError, StepError
 from engine.fused_plan import FusedLayer
 from engine.plan import Plan, concrete
@@ -46,6 +46,7 @@ def run(context: Context) -> Done:
     result = _answer(outcome, verbose, plan)
     asked = json.loads(context.artifact("lower", "types").read_text(encoding="utf-8"))
     proof = _proven(asked, result)
+    modes = _same_modes(asked, result)
     layers = fused_plan.read_plan(verbose).layers
     facts = {
         "module": tool.module,
@@ -55,6 +56,7 @@ def run(context: Context) -> Done:
         "network_layers": result["num_layers"],
         "types_proof": proof.text,
         "types_checked": proof.checked,
+        "modes_proof": modes.text,
         **_plan_facts(layers, asked),
         "loads": loads_where(tool.module, result["version"], plan.build.target),
         "findings": [f"{item['severity'].lower()}: {item['text']}" for item in result["log"]
@@ -173,6 +175,24 @@ def _proven(asked: Any, result: Mapping[str, Any]) -> types_proof.TypesProof:
             "no float tensor of the lowered graph was found in the parsed network: its precision is unproven",
             klass="numeric",
             where="precision",
+        )
+    return proof
+
+
+def _same_modes(asked: Any, result: Mapping[str, Any]) -> modes_proof.ModesProof:
+    proof = modes_proof.prove(asked, result["network"])
+    if proof.wrong:
+        first = proof.wrong[0]
+        raise StepError(
+            f"node {first.node} ({first.op}) asks {first.name} {first.asked}, TensorRT took it for {first.found}"
+            f" ({len(proof.wrong)} in all)",
+            klass="numeric",
+            cause=f"the importer of {result['module']} {result['version']} reads the attribute otherwise",
+            fix=_advice("", "parse", first.op),
+            where="build",
+            evidence="\n".join(
+                f"{item.node} {item.name}: {item.asked}, {item.found}" for item in proof.wrong[:5]
+            ),
         )
     return proof
 

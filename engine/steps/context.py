@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from engine.digests import digest_file
+from engine.errors import StepError
 from engine.plan import Plan
-from engine.values import Issue, StepResult
+from engine.values import Artifact, Issue, StepResult
 
 Progress = Callable[[str, int, int], None]
 
@@ -33,7 +35,8 @@ class Done:
 class Context:
     """One run as a step sees it. ``memo`` passes live objects between steps of one process.
 
-    ``earlier`` holds the results of the steps before; ``progress(text, done, total)`` moves the bar.
+    ``earlier`` holds the results of the steps before; ``progress(text, done, total)`` moves the bar. Files that
+    another process wrote are compared with their recorded digests when they are first asked for.
     """
 
     plan: Plan
@@ -41,16 +44,29 @@ class Context:
     earlier: dict[str, StepResult]
     progress: Progress
     memo: dict[str, Any] = field(default_factory=dict)
+    unseen: dict[str, tuple[str, Artifact]] = field(init=False)  # path -> the step that wrote it, digest
+
+    def __post_init__(self) -> None:
+        self.unseen = {
+            artifact.path: (step, artifact)
+            for step, result in self.earlier.items()
+            for artifact in result.artifacts.values()
+        }
 
     def artifact(self, step: str, name: str) -> Path:
-        return self.out / self.earlier[step].artifacts[name].path
+        path = self.earlier[step].artifacts[name].path
+        self._require_unchanged(path)
+        return self.out / path
 
     @property
     def graph(self) -> Path:
         """The newest ONNX graph of the run."""
         for result in reversed(self.earlier.values()):
             if "graph" in result.artifacts:
-                return self.out / result.artifacts["graph"].path
+                path = result.artifacts["graph"].path
+                self._require_unchanged(path)
+                self._require_unchanged_weights(path)
+                return self.out / path
         raise LookupError("no step has written a graph yet")
 
     def folder(self, name: str) -> Path:
@@ -61,4 +77,30 @@ class Context:
 
     def samples(self, shape: str) -> Path:
         """File of sample inputs and reference outputs at ``shape`` (see :mod:`engine.samples`)."""
+        self._require_unchanged(f"samples/{shape}.npz")
         return self.out / "samples" / f"{shape}.npz"
+
+    def _require_unchanged_weights(self, graph: str) -> None:
+        """A weight file counts as the graph's when the graph's bytes have its name: no ONNX library is needed."""
+        folder = (self.out / graph).parent
+        beside = [path for path in self.unseen if (self.out / path).parent == folder and path != graph]
+        if beside:
+            text = (self.out / graph).read_bytes()
+            for path in beside:
+                if Path(path).name.encode() in text:
+                    self._require_unchanged(path)
+
+    def _require_unchanged(self, path: str) -> None:
+        step, wrote = self.unseen.pop(path, ("", None))
+        if wrote is None:
+            return
+        file = self.out / path
+        found = digest_file(file) if file.is_file() else "gone"
+        if found != wrote.digest:
+            raise StepError(
+                f"{path} is not the file that the {step} step wrote",
+                klass="tooling",
+                cause="the file is gone" if found == "gone" else f"sha256 was {wrote.digest} and is {found}",
+                fix="run again, with nothing else writing into the run's folder and room on the disk",
+                evidence=str(file),
+            )

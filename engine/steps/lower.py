@@ -67,11 +67,12 @@ def _facts(model: ir.Model, report: LoweringReport, untried: str) -> dict[str, A
 
 
 def typed_nodes(model: ir.Model, report: LoweringReport) -> list[dict[str, Any]]:
-    """Every float node of the main graph: its type and the float tensors it makes, with their types."""
+    """Every float node of the main graph: its type, the float tensors it makes with their types, and its mode."""
+    from engine.graph import modes
     from engine.precision.formats import PRECISIONS
 
     taken = {name: index for index, item in enumerate(report.overrides) for name in item.nodes}
-    found = []
+    found: list[dict[str, Any]] = []
     for node in model.graph:
         kind = report.node_types.get(node.name or "")
         outputs = [
@@ -82,4 +83,7 @@ def typed_nodes(model: ir.Model, report: LoweringReport) -> list[dict[str, Any]]
         if kind is not None and outputs:
             found.append({"node": node.name, "op": node.op_type, "type": kind, "outputs": outputs,
                           "override": taken.get(node.name or "", -1)})  # fmt: skip
+            mode = modes.expected(node)
+            if mode is not None:
+                found[-1]["mode"] = mode
     return found

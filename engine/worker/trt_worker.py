@@ -39,7 +39,7 @@ PROPERTIES = {
     "GRID_SAMPLE": ("IGridSampleLayer", "interpolation_mode align_corners sample_mode"),
     "POOLING": ("IPoolingLayer", "type average_count_excludes_padding"),
     "REDUCE": ("IReduceLayer", "op axes keep_dims"),
-    "RESIZE": ("IResizeLayer", "resize_mode coordinate_transformation"),
+    "RESIZE": ("IResizeLayer", "resize_mode coordinate_transformation nearest_rounding"),
     "SCATTER": ("IScatterLayer", "mode axis"),
     "TOPK": ("ITopKLayer", "op k axes"),
     "UNARY": ("IUnaryLayer", "op"),
