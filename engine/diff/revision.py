@@ -1,4 +1,4 @@
-"""Recipes by name: a file, a folder, or ``REV:path`` out of git. Nothing is checked out and no filter is run."""
+"""Recipes and locks by name: a file, a folder, or ``REV:path`` out of git. Nothing is checked out, no filter is run."""
 
 from __future__ import annotations
 
@@ -6,29 +6,47 @@ import os
 import posixpath
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from engine import document, recipe
-from engine.errors import RecipeError
+from engine.document import LOCK_SUFFIX
+from engine.errors import Problem, RecipeError
 
 _LARGEST = 64 * 2**20
 
 
 def locate(spec: str, scratch: Path) -> Path:
-    """The recipe file that ``spec`` names; of a git revision it is written below ``scratch`` with the files it names.
+    """The recipe or lock that ``spec`` names; of a git revision it is written below ``scratch`` with what it names.
 
     Raises RecipeError where there is no such file, revision or repository.
     """
-    if spec.endswith(".lock.yaml"):
-        raise RecipeError(f"{spec}: lock files are not part of this version", "name two recipes")
     revision, colon, path = spec.partition(":")
+    if is_lock(spec) and not colon and not Path(spec).exists():
+        raise RecipeError(
+            f"{spec}: no such lock file", "portwright run RECIPE writes it when it gets to the end"
+        )
     if Path(spec).exists() or not colon:
-        return recipe.find(Path(spec))
+        return Path(spec) if is_lock(spec) else recipe.find(Path(spec))
     if not revision:
         raise RecipeError(f"{spec}: no revision before the colon", "for example HEAD~1:recipes/mine")
     return _Tree(spec, revision, Path(path or ".")).write(scratch)
+
+
+def is_lock(spec: str) -> bool:
+    return spec.endswith(LOCK_SUFFIX)
+
+
+def named(problem: Problem, spec: str, scratch: Path) -> Problem:
+    """The problem with the revision's name in the place of the scratch folder."""
+    head = f"{spec.partition(':')[0]}:"
+    texts = {key: getattr(problem, key).replace(f"{scratch}/", head).replace(str(scratch), head)
+             for key in ("what", "hint")}  # fmt: skip
+    place = problem.place
+    if place is not None and place.file.startswith(str(scratch)):
+        place = replace(place, file=head + place.file[len(str(scratch)) + 1 :])
+    return replace(problem, place=place, **texts)
 
 
 @dataclass(frozen=True)
@@ -81,7 +99,8 @@ class _Tree:
         name = self.path if self.path in self.files else posixpath.normpath(f"{self.path}/recipe.yaml")
         if name not in self.files:
             hint = "the path is taken from the current folder"
-            raise RecipeError(f"{self.spec}: there is no recipe '{self.path}' in that revision", hint)
+            kind = "lock file" if is_lock(self.spec) else "recipe"
+            raise RecipeError(f"{self.spec}: there is no {kind} '{self.path}' in that revision", hint)
         self._copy(name, scratch)
         return scratch / name
 
@@ -94,7 +113,7 @@ class _Tree:
         target.write_bytes(
             self._run(self.top, "cat-file", "blob", f"{self.commit}:{name}", why="cannot be read")
         )
-        if not name.endswith((".yaml", ".yml")):
+        if not name.endswith((".yaml", ".yml")) or is_lock(name):
             return
         try:
             data = document.read(target, self.spec).data
