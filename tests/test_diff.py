@@ -507,7 +507,18 @@ def test_a_chain_of_bases_in_a_revision(variants: Path, cli: Callable[..., Cli])
     git(variants, "add", ".")
     git(variants, "commit", "-qm", "three")
     done = cli("diff", "HEAD:repo/third.yaml", "HEAD:repo/variant")
-    assert (done.code, done.out.splitlines()[0]) == (1, "name: third -> variant"), done.text
+    assert done.code == 1, done.text
+    assert done.out.splitlines()[:2] == ["extends: variant/recipe.yaml -> ../base", "name: third -> variant"]
+
+
+def test_a_base_at_the_top_of_the_repository(variants: Path, cli: Callable[..., Cli]) -> None:
+    (variants / "recipe.yaml").write_text("extends: base\nname: top\n")
+    (variants / "variant" / "recipe.yaml").write_text("extends: ..\nname: variant\n")
+    git(variants, "add", ".")
+    git(variants, "commit", "-qm", "three")
+    done = cli("diff", "HEAD:repo/variant", "HEAD:repo")
+    assert done.code == 1, done.text
+    assert done.out.splitlines()[:2] == ["extends: .. -> base", "name: variant -> top"]
 
 
 def test_a_base_that_is_not_in_the_revision(variants: Path, cli: Callable[..., Cli]) -> None:
@@ -520,8 +531,34 @@ def test_a_base_that_is_not_in_the_revision(variants: Path, cli: Callable[..., C
         "HEAD:variant/recipe.yaml:1:10: extends: there is no recipe '../base'\n"
         "    1 | extends: ../base\n"
         "      |          ^^^^^^^\n"
-        "        looked in HEAD:variant/.. \n"
+        "        the folder holds no recipe.yaml\n"
     )
+    git(variants, "rm", "-q", "--cached", "base/model.py")
+    git(variants, "commit", "-qm", "four")
+    done = cli("diff", "HEAD:repo/variant", "one:repo/variant")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        "HEAD:variant/recipe.yaml:1:10: extends: there is no recipe '../base'\n"
+        "    1 | extends: ../base\n"
+        "      |          ^^^^^^^\n"
+        "        looked in HEAD:variant/..\n"
+    )
+
+
+def test_a_base_outside_the_repository(variants: Path, cli: Callable[..., Cli], tmp_path: Path) -> None:
+    """It is not taken from wherever the path leads to now."""
+    steps = "../" * (len(tmp_path.parts) + 1)
+    base = f"{steps}{tmp_path.relative_to('/')}/outside"
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "recipe.yaml").write_text(RECIPE)
+    (variants / "variant" / "recipe.yaml").write_text(f"extends: {base}\n")
+    git(variants, "commit", "-qam", "three")
+    done = cli("diff", "HEAD:repo/variant", "one:repo/variant")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(
+        f"HEAD:variant/recipe.yaml:1:10: extends: '{base}' lies outside the repository, so that no revision holds it\n"
+    )
+    assert done.err.endswith("move it into the repository, or compare two folders instead of revisions\n")
 
 
 def test_a_broken_base_in_a_revision_has_its_place(variants: Path, cli: Callable[..., Cli]) -> None:
@@ -529,5 +566,5 @@ def test_a_broken_base_in_a_revision_has_its_place(variants: Path, cli: Callable
     git(variants, "commit", "-qam", "three")
     done = cli("diff", "HEAD:repo/variant", "one:repo/variant")
     assert done.code == 2
-    assert "HEAD:base/recipe.yaml:13:9: precision.base: 'fp15' is not one of" in done.err
+    assert "HEAD:base/recipe.yaml:14:9: precision.base: 'fp15' is not one of" in done.err
     assert "portwright-diff" not in done.err

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from engine import document, recipe
-from engine.document import LOCK_SUFFIX
+from engine import document, extends, recipe
+from engine.document import LOCK_SUFFIX, Document
 from engine.errors import Problem, RecipeError
 
 _LARGEST = 64 * 2**20
@@ -59,7 +59,7 @@ class _Tree:
     """The files of one revision of the repository that ``path`` lies in; ``path`` is taken from the current folder."""
 
     def __init__(self, spec: str, revision: str, path: Path) -> None:
-        self.spec = spec
+        self.spec, self.revision = spec, revision
         near = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.is_dir())
         self.top = Path(
             self._git(near, "rev-parse", "--show-toplevel", why=f"{near} lies in no git repository")
@@ -116,23 +116,36 @@ class _Tree:
         if not name.endswith((".yaml", ".yml")) or is_lock(name):
             return
         try:
-            data = document.read(target, self.spec).data
+            read = document.read(target, f"{self.revision}:{name}")
         except RecipeError:
             return  # said when the file itself is read, with its place
-        for text in set(_texts(data)):
+        self._refuse_base_outside(read, name)
+        for text in set(_texts(read.data)):
             for path in (text, text.rpartition(":")[0]):
                 for other in self._named(posixpath.normpath(posixpath.join(posixpath.dirname(name), path))):
                     self._copy(other, scratch)
+
+    def _refuse_base_outside(self, read: Document, name: str) -> None:
+        """Below the scratch folder such a path leads to whatever lies there, not to what the revision says."""
+        base = read.data.get(extends.KEY) if isinstance(read.data, dict) else None
+        if not isinstance(base, str):
+            return
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(name), base))
+        if path == ".." or path.startswith(("../", "/")):
+            what = f"extends: '{base}' lies outside the repository, so that no revision holds it"
+            hint = "move it into the repository, or compare two folders instead of revisions"
+            raise RecipeError([read.problem((extends.KEY,), what, hint)])
 
     def _named(self, path: str) -> list[str]:
         """The file ``path``; of a folder its recipe, or all of it where there is none."""
         if path in self.files:
             return [path]
-        if path in (".", "..") or path.startswith("../"):
+        if path == ".." or path.startswith("../"):
             return []
-        if f"{path}/recipe.yaml" in self.files:
-            return [f"{path}/recipe.yaml"]
-        return self.folders.get(path, [])
+        inside = posixpath.normpath(f"{path}/recipe.yaml")
+        if inside in self.files:
+            return [inside]
+        return self.folders.get(path, []) if path != "." else []
 
 
 def _texts(data: Any) -> Iterator[str]:
