@@ -26,8 +26,12 @@ MAX_NODES = 60_000
 MAX_DEPTH = 40
 MAX_DIGITS = 100
 MAX_PROBLEMS = 100
+LOCK_SUFFIX = ".lock.yaml"
+CONFLICT = "an unresolved merge conflict of git"
 
 _BREAK = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")  # what the YAML scanner counts as the end of a line
+
+_CONFLICT = re.compile(r"(?:<{7}|>{7}|\|{7})(?: |\Z)|={7}\Z")
 
 _INT = re.compile(r"[-+]?[0-9]+\Z|0x[0-9a-fA-F]+\Z|0o[0-7]+\Z")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
@@ -118,6 +122,7 @@ def parse(text: str, name: str = "<text>") -> Document:
     """Parse YAML text; see :func:`read`."""
     lines = tuple(_BREAK.split(text))
     _refuse_characters(text, name, lines)
+    _refuse_conflicts(name, lines)
     # The C loader's marks have no index in the buffer but the same line and column.
     loader = yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader
     builder = _Builder(name, lines, yaml.parse(text, Loader=loader))
@@ -137,6 +142,21 @@ def _refuse_characters(text: str, name: str, lines: tuple[str, ...]) -> None:
         before = _BREAK.split(text[:spot])
         what = f"character U+{ord(text[spot]):04X} has no place in a text file"
         raise RecipeError([_problem(name, lines, Mark(len(before) - 1, len(before[-1]), 1), what)])
+
+
+def _refuse_conflicts(name: str, lines: tuple[str, ...]) -> None:
+    """One problem a conflict: at its first mark, or at a mark that was left over alone."""
+    found: list[Problem] = []
+    inside = False
+    for number, line in enumerate(lines):
+        if not _CONFLICT.match(line):
+            continue
+        if not inside and len(found) < MAX_PROBLEMS:
+            hint = "keep one side, or what both say together, and remove the lines with the marks of git"
+            found.append(_problem(name, lines, Mark(number, 0, len(line)), CONFLICT, hint))
+        inside = line[0] != ">" and (inside or line[0] == "<")
+    if found:
+        raise RecipeError(found)
 
 
 def _extra(event: yaml.Event) -> tuple[str, str]:
@@ -255,7 +275,7 @@ class _Builder:
         if len(text) > MAX_DIGITS and (_INT.match(text) or _FLOAT.match(text)):
             self._report(event, f"a number of {len(text):,} characters; {MAX_DIGITS} are the most")
             return 0
-        value = _resolve(text)
+        value = scalar(text)
         if isinstance(value, float) and value in (float("inf"), float("-inf")):
             self._report(event, f"{text} is larger than any number here can be")
         return value
@@ -277,7 +297,8 @@ def _mark(first: yaml.Event, last: yaml.Event) -> Mark:
     return Mark(start.line, start.column, max(1, width))
 
 
-def _resolve(text: str) -> Any:
+def scalar(text: str) -> Any:
+    """What an unquoted scalar stands for."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in "+-.0123456789":

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from engine import plan_inputs, plan_model
 from engine.digests import digest_file
@@ -127,7 +127,7 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """sha256 of the plan as canonical JSON, without machine-dependent paths."""
+        """sha256 of the plan as canonical JSON, without paths of the machine and without what is not said."""
         plain = to_plain(self)
         for key in ("folder", "recipe_file"):
             plain.pop(key)
@@ -141,7 +141,15 @@ class Plan:
             for detail, key in (("file", "path"), ("python", "file")):
                 if item[detail]:
                     item[detail][key] = Path(item[detail][key]).name
-        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(_said(plain), sort_keys=True).encode()).hexdigest()
+
+
+def _said(value: Any) -> Any:
+    """Without keys that hold nothing, so that a digest outlives keys which the language gains later."""
+    if isinstance(value, dict):
+        kept = {key: _said(item) for key, item in value.items()}
+        return {key: item for key, item in kept.items() if item not in (None, "", [], {})}
+    return [_said(item) for item in value] if isinstance(value, list) else value
 
 
 def make(loaded: LoadedRecipe) -> Plan:

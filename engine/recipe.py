@@ -280,6 +280,8 @@ class LoadedRecipe:
 
 def find(path: Path) -> Path:
     """The recipe file for ``path``: itself, or ``recipe.yaml`` in it when it is a folder."""
+    if path.name.endswith(documents.LOCK_SUFFIX):
+        raise RecipeError(f"{path}: a lock file, not a recipe", hint="name the recipe that it lies beside")
     file = path / "recipe.yaml" if path.is_dir() else path
     if not file.exists():
         raise RecipeError(f"{path}: no such recipe", hint="name a recipe.yaml or the folder that holds one")

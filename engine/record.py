@@ -20,7 +20,7 @@ from engine.values import StepResult
 
 FILE = "record.json"
 FORMAT = 2
-_PACKAGES = (
+PACKAGES = (
     "torch", "transformers", "onnx", "onnx-ir", "onnxscript", "onnxsim", "onnx-graphsurgeon",
     "onnxruntime", "onnxruntime-gpu", "numpy",
 )  # fmt: skip
@@ -63,7 +63,7 @@ def environment() -> dict[str, str]:
     """Versions of what a run depends on; read from package metadata, nothing is imported."""
     found = {"python": platform.python_version(), "platform": platform.platform(terse=True)}
     found["machine"] = f"{platform.machine()}, {os.cpu_count()} cores"
-    for name in _PACKAGES:
+    for name in PACKAGES:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

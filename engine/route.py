@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from engine import accept, interpret, record, report, workspace
+from engine import accept, interpret, locking, record, report, workspace
 from engine.accept import Verdict
 from engine.claims import Claim
 from engine.digests import digest_file
@@ -15,6 +15,7 @@ from engine.document import KeyPath
 from engine.errors import Exit, Failure, Problem, RecipeError
 from engine.intake import make_plan
 from engine.interpret import Observer
+from engine.locking import Locked
 from engine.plain import to_plain
 from engine.recipe import LoadedRecipe
 from engine.record import Record
@@ -25,13 +26,14 @@ REPORT = "PORT_REPORT.md"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to: the record, the verdict, where the report lies, and the exit code."""
+    """What a run came to: the record, the verdict, where the report lies, the exit code, and the lock."""
 
     record: Record
     verdict: Verdict
     report: Path
     exit_code: Exit
     message: str = ""
+    lock: Locked | None = None
 
 
 def run(
@@ -41,13 +43,16 @@ def run(
     require: Sequence[str],
     observer: Observer,
     time_limit: float | None = None,
+    locked: bool = False,
 ) -> Outcome:
     """Run a recipe from text to report.
 
     ``out`` holds everything; without it the files go to ``port/`` beside the recipe and the report
-    beside the recipe itself.
+    beside the recipe itself. With ``locked`` the outcome must be the one in the recipe's lock; see
+    :mod:`engine.locking`.
     """
     loaded, planned = make_plan(path)
+    wanted = locking.before(loaded, planned, until) if locked else None
     beside = Path(loaded.document.file).parent
     folder = out or beside / "port"
     report_file = (out or beside) / REPORT
@@ -57,9 +62,11 @@ def run(
         verdict = accept.judge(done, require)
         record.write(done, folder, {"verdict": to_plain(verdict)})
         report.write(done, verdict, folder, report_file)
-    return Outcome(
-        done, verdict, report_file, exit_code(done, verdict), explain(done.failure, loaded, folder / "logs")
-    )
+        lock = locking.after(done, loaded, out, wanted)
+    code = exit_code(done, verdict)
+    if code == Exit.ACCEPTED and lock.state == "differs":
+        code = Exit.NOT_ACCEPTED
+    return Outcome(done, verdict, report_file, code, explain(done.failure, loaded, folder / "logs"), lock)
 
 
 def folder_of(run: Path) -> Path:

@@ -33,7 +33,7 @@ _COUNTED = {
 
 @functools.cache
 def load(name: str) -> dict[str, Any]:
-    """The shipped schema ``name`` (``recipe`` or ``rule``) as plain data."""
+    """The shipped schema ``name`` (``recipe``, ``rule`` or ``lock``) as plain data."""
     schema: dict[str, Any] = json.loads(text(name))
     return schema
 

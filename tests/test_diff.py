@@ -238,7 +238,7 @@ def test_command(cli: Callable[..., Cli], pair: Callable[..., tuple[str, str]]) 
     assert "nowhere: no such recipe" in done.err
     done = cli("diff", f"{a}/recipe.lock.yaml", b)
     assert done.code == 2
-    assert "lock files are not part of this version" in done.err
+    assert "is a lock file and" in done.err
     Path(b, "recipe.yaml").write_text("portwright: 2\n")
     done = cli("diff", b, b)
     assert done.code == 2
@@ -461,3 +461,117 @@ def test_a_pin_of_a_weight_file_that_goes_is_looser() -> None:
     assert loosening.mark(key, "ab" * 32, None) == "LOOSER"
     assert loosening.mark(key, None, "ab" * 32) == "tighter"
     assert loosening.mark(key, "ab" * 32, "cd" * 32) == ""
+
+
+@pytest.fixture
+def variants(tmp_path: Path) -> Path:
+    """A variant whose base lies elsewhere in the same repository; the base changes between two commits."""
+    top = tmp_path / "repo"
+    for name in ("base", "variant"):
+        (top / name).mkdir(parents=True)
+    git(top, "init", "-q")
+    (top / "base" / "recipe.yaml").write_text(RECIPE)
+    (top / "base" / "model.py").write_text(MODEL)
+    (top / "variant" / "recipe.yaml").write_text(
+        "extends: ../base\nname: variant\nexport: {exporter: torchscript}\n"
+    )
+    git(top, "add", ".")
+    git(top, "commit", "-qm", "one")
+    git(top, "tag", "one")
+    (top / "base" / "recipe.yaml").write_text(
+        RECIPE.replace("opset: 18", "opset: 17").replace("1e-2", "2e-2")
+    )
+    git(top, "commit", "-qam", "two")
+    return top
+
+
+def test_a_base_that_changed_between_revisions_changes_its_variant(
+    variants: Path, cli: Callable[..., Cli]
+) -> None:
+    done = cli("diff", "one:repo/variant", "HEAD:repo/variant")
+    assert done.code == 1, done.text
+    assert done.out.splitlines()[:2] == [
+        "export.opset: 18 -> 17",
+        "accept.engine.max_abs: 0.01 -> 0.02  LOOSER",
+    ]
+    assert "as written" not in done.out
+    assert cli("diff", "HEAD:repo/variant", "repo/variant").code == 0
+    (variants / "base" / "model.py").write_text("# other\n" + MODEL)
+    done = cli("diff", "HEAD:repo/variant", "repo/variant")
+    assert done.out.splitlines()[0] == "model: the code itself changed"
+
+
+def test_a_base_comes_from_its_revision_and_not_from_the_working_tree(
+    variants: Path, cli: Callable[..., Cli]
+) -> None:
+    (variants / "base" / "recipe.yaml").write_text("nothing that is a recipe\n")
+    done = cli("diff", "one:repo/variant", "HEAD:repo/variant")
+    assert done.out.splitlines()[0] == "export.opset: 18 -> 17", done.text
+
+
+def test_a_chain_of_bases_in_a_revision(variants: Path, cli: Callable[..., Cli]) -> None:
+    (variants / "third.yaml").write_text("extends: variant/recipe.yaml\nname: third\n")
+    git(variants, "add", ".")
+    git(variants, "commit", "-qm", "three")
+    done = cli("diff", "HEAD:repo/third.yaml", "HEAD:repo/variant")
+    assert done.code == 1, done.text
+    assert done.out.splitlines()[:2] == ["extends: variant/recipe.yaml -> ../base", "name: third -> variant"]
+
+
+def test_a_base_at_the_top_of_the_repository(variants: Path, cli: Callable[..., Cli]) -> None:
+    (variants / "recipe.yaml").write_text("extends: base\nname: top\n")
+    (variants / "variant" / "recipe.yaml").write_text("extends: ..\nname: variant\n")
+    git(variants, "add", ".")
+    git(variants, "commit", "-qm", "three")
+    done = cli("diff", "HEAD:repo/variant", "HEAD:repo")
+    assert done.code == 1, done.text
+    assert done.out.splitlines()[:2] == ["extends: .. -> base", "name: variant -> top"]
+
+
+def test_a_base_that_is_not_in_the_revision(variants: Path, cli: Callable[..., Cli]) -> None:
+    git(variants, "rm", "-q", "--cached", "base/recipe.yaml")
+    git(variants, "commit", "-qm", "three")
+    assert (variants / "base" / "recipe.yaml").exists()
+    done = cli("diff", "HEAD:repo/variant", "one:repo/variant")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        "HEAD:variant/recipe.yaml:1:10: extends: there is no recipe '../base'\n"
+        "    1 | extends: ../base\n"
+        "      |          ^^^^^^^\n"
+        "        the folder holds no recipe.yaml\n"
+    )
+    git(variants, "rm", "-q", "--cached", "base/model.py")
+    git(variants, "commit", "-qm", "four")
+    done = cli("diff", "HEAD:repo/variant", "one:repo/variant")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        "HEAD:variant/recipe.yaml:1:10: extends: there is no recipe '../base'\n"
+        "    1 | extends: ../base\n"
+        "      |          ^^^^^^^\n"
+        "        looked in HEAD:variant/..\n"
+    )
+
+
+def test_a_base_outside_the_repository(variants: Path, cli: Callable[..., Cli], tmp_path: Path) -> None:
+    """It is not taken from wherever the path leads to now."""
+    steps = "../" * (len(tmp_path.parts) + 1)
+    base = f"{steps}{tmp_path.relative_to('/')}/outside"
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "recipe.yaml").write_text(RECIPE)
+    (variants / "variant" / "recipe.yaml").write_text(f"extends: {base}\n")
+    git(variants, "commit", "-qam", "three")
+    done = cli("diff", "HEAD:repo/variant", "one:repo/variant")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(
+        f"HEAD:variant/recipe.yaml:1:10: extends: '{base}' lies outside the repository, so that no revision holds it\n"
+    )
+    assert done.err.endswith("move it into the repository, or compare two folders instead of revisions\n")
+
+
+def test_a_broken_base_in_a_revision_has_its_place(variants: Path, cli: Callable[..., Cli]) -> None:
+    (variants / "base" / "recipe.yaml").write_text(RECIPE.replace("base: fp16", "base: fp15"))
+    git(variants, "commit", "-qam", "three")
+    done = cli("diff", "HEAD:repo/variant", "one:repo/variant")
+    assert done.code == 2
+    assert "HEAD:base/recipe.yaml:14:9: precision.base: 'fp15' is not one of" in done.err
+    assert "portwright-diff" not in done.err

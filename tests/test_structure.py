@@ -30,8 +30,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("workspace",),
     ("host",),
     ("accept", "breaches"),
+    ("lock",),
     ("diff",),
-    ("interpret", "reproduce"),
+    ("interpret", "reproduce", "locking"),
     ("report",),
     ("intake", "route"),
     ("initial",),
@@ -148,6 +149,7 @@ def test_broad_excepts_are_at_process_edges() -> None:
     "arguments",
     [["check", "recipes/minilm-l6"], ["check", "recipes/minilm-l6", "--format", "sarif"], ["plan", "recipes/minilm-l6"],
      ["show", "recipes/minilm-l6"], ["diff", "recipes/minilm-l6", "recipes/digits-resnet"],
+     ["diff", "recipes/minilm-l6/recipe.lock.yaml", "recipes/digits-resnet/recipe.lock.yaml"],
      ["fmt", "--check", "recipes/minilm-l6"], ["schema"]],
     ids=lambda arguments: arguments[0],
 )  # fmt: skip
@@ -166,7 +168,7 @@ def test_check_imports_no_more_than_it_needs() -> None:
         "import sys\nfrom engine.cli import cli\n"
         "cli(['check', 'recipes/minilm-l6'], standalone_mode=False)\n"
         "print('MORE', sorted(set(sys.modules) & {'ruamel', 'ruamel.yaml', 'numpy', 'jinja2', 'rich', 'engine.diff',"
-        " 'engine.annotations', 'engine.formatting'}))"
+        " 'engine.annotations', 'engine.formatting', 'engine.lock'}))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "MORE []"

@@ -18,7 +18,7 @@ from tests.conftest import ROOT, Cli
 
 
 @pytest.mark.parametrize(
-    ("arguments", "name"), [((), "recipe"), (("recipe",), "recipe"), (("rule",), "rule")]
+    ("arguments", "name"), [((), "recipe"), (("recipe",), "recipe"), (("rule",), "rule"), (("lock",), "lock")]
 )
 def test_schema_is_printed_as_it_ships(
     arguments: tuple[str, ...], name: str, cli: Callable[..., Cli]
@@ -30,7 +30,7 @@ def test_schema_is_printed_as_it_ships(
 
 
 def test_there_is_no_other_schema(cli: Callable[..., Cli]) -> None:
-    assert cli("schema", "lock").code == 2
+    assert cli("schema", "record").code == 2
 
 
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())

@@ -1,4 +1,4 @@
-"""``portwright diff``: what a change of a recipe means."""
+"""``portwright diff``: what a change of a recipe or of a lock file means."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from engine.errors import Exit
 def command(old: str, new: str, form: str) -> Exit:
     """Say what changed from OLD to NEW, which limits became looser and which steps a run repeats.
 
-    Each is a recipe, the folder of one, or REV:PATH, a recipe in a git revision. Exits 0 when both say the
-    same, 1 when they differ, 2 for bad input. Runs no code of a recipe.
+    Each is a recipe, the folder of one, or REV:PATH, a recipe in a git revision; or both are lock files
+    (recipe.lock.yaml): then it says how the outcomes differ and what became worse. Exits 0 when both say
+    the same, 1 when they differ, 2 for bad input. Runs no code of a recipe.
     """
     found = compare.compare(old, new)
     if form == "json":

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import click
 
-from engine import route
+from engine import locking, route
 from engine.commands.progress import Bar, Lines, Silent
+from engine.diff import words
 from engine.errors import Exit
+from engine.locking import Locked
 from engine.plain import to_plain
 from engine.route import Outcome
 from engine.steps import NAMES
@@ -27,6 +29,11 @@ from engine.steps import NAMES
 )
 @click.option("--require", default="", help="Steps that must have run, by comma; otherwise exit 1.")
 @click.option(
+    "--locked",
+    is_flag=True,
+    help="Exit 1 when the outcome differs from the recipe's lock file; write none.",
+)
+@click.option(
     "--json", "as_json", is_flag=True, help="Print the outcome as JSON, and events as JSON lines on stderr."
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print only the verdict.")
@@ -37,15 +44,16 @@ def command(
     until: str,
     require: str,
     time_limit: float | None,
+    locked: bool,
     as_json: bool,
     quiet: bool,
     debug: bool,
 ) -> Exit:
-    """Run RECIPE from PyTorch to TensorRT engine and port report."""
+    """Run RECIPE from PyTorch to TensorRT engine and port report; a whole run also writes its lock file."""
     wanted = required_steps(require)
     view = Silent(as_json) if as_json or quiet else Bar() if Bar.fits() else Lines()
     with view:
-        outcome = route.run(recipe, out, until, wanted, view.observe, time_limit)
+        outcome = route.run(recipe, out, until, wanted, view.observe, time_limit, locked)
     _print(outcome, as_json, debug)
     return outcome.exit_code
 
@@ -64,7 +72,8 @@ def required_steps(text: str) -> Sequence[str]:
 def _print(outcome: Outcome, as_json: bool, debug: bool) -> None:
     if as_json:
         plain = {"verdict": to_plain(outcome.verdict), "report": str(outcome.report),
-                 "exit_code": int(outcome.exit_code), "message": outcome.message}  # fmt: skip
+                 "exit_code": int(outcome.exit_code), "message": outcome.message,
+                 "lock": locking.plain(outcome.lock) if outcome.lock else None}  # fmt: skip
         click.echo(json.dumps(plain, indent=1))
         return
     failure = outcome.record.failure
@@ -79,3 +88,12 @@ def _print(outcome: Outcome, as_json: bool, debug: bool) -> None:
             click.echo(f"{claim.status:>8}  {claim.name} {claim.limit}{why}{where}")
     click.echo(f"{outcome.record.plan.name}: {outcome.verdict.headline}")
     click.echo(f"report: {outcome.report}")
+    if outcome.lock is not None:
+        _print_lock(outcome.lock)
+
+
+def _print_lock(lock: Locked) -> None:
+    if lock.differences is not None:
+        click.echo(words.text(lock.differences))
+    if lock.text:
+        click.echo(lock.text)

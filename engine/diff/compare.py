@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from engine import meaning, plan, recipe, reruns, schema
-from engine.diff import revision
-from engine.diff.loosening import Mark, mark
+from engine.diff import locks, revision
+from engine.diff.change import CODE, Change, Difference
+from engine.diff.loosening import mark
 from engine.errors import Problem, RecipeError
 from engine.plain import to_plain
 from engine.plan import Plan, PlannedInput
 from engine.recipe import LoadedRecipe
 
-CODE = "contents"  # key of a digest that is compared beside what the recipe says
 _SELECTOR = ("module", "op", "node", "nth")
 _DEFAULTS: Mapping[tuple[str, ...], Callable[[Plan], Any]] = {
     ("seed",): lambda plan: plan.seed,
@@ -30,38 +30,6 @@ _DEFAULTS: Mapping[tuple[str, ...], Callable[[Plan], Any]] = {
     ("bench", "rounds"): lambda plan: plan.bench.rounds,
     ("bench", "warmup"): lambda plan: plan.bench.warmup,
 }
-
-
-@dataclass(frozen=True)
-class Change:
-    """One change. ``key`` is dotted, without list indices; ``what`` names the thing in a list or mapping of names.
-
-    ``old`` or ``new`` is None where the recipe does not say. ``because`` is the recipe's reason, if it has one.
-    """
-
-    key: str
-    old: Any
-    new: Any
-    mark: Mark = ""
-    what: str = ""
-    because: str = ""
-    old_default: bool = False
-    new_default: bool = False
-
-
-@dataclass(frozen=True)
-class Difference:
-    """``as_written`` says why the plans could not be compared; empty when they were."""
-
-    old: str
-    new: str
-    changes: tuple[Change, ...]
-    steps: tuple[str, ...]
-    as_written: str
-
-    @property
-    def looser(self) -> tuple[Change, ...]:
-        return tuple(change for change in self.changes if change.mark in ("LOOSER", "UNKNOWN DIRECTION"))
 
 
 @dataclass(frozen=True)
@@ -80,7 +48,12 @@ class _View:
 
 
 def compare(old: str, new: str) -> Difference:
-    """Compare two recipes named as in :func:`engine.diff.revision.locate`. RecipeError for one of the wrong form."""
+    """Compare two recipes, or two lock files, named as in :func:`engine.diff.revision.locate`.
+
+    Raises RecipeError for one of the wrong form, and for a lock beside a recipe.
+    """
+    if revision.is_lock(old) or revision.is_lock(new):
+        return locks.compare(old, new)
     with tempfile.TemporaryDirectory(prefix="portwright-diff-") as scratch:
         sides: list[_Side] = []
         found: list[Problem] = []
@@ -103,23 +76,14 @@ def _load(spec: str, scratch: Path) -> _Side:
     try:
         loaded = recipe.load(revision.locate(spec, scratch))
     except RecipeError as error:
-        raise RecipeError([_named(problem, spec, scratch) for problem in error.problems]) from None
+        raise RecipeError([revision.named(problem, spec, scratch) for problem in error.problems]) from None
     try:
         meaning.check(loaded)
         return _Side(loaded, plan.make(loaded), "")
     except RecipeError as error:
-        return _Side(loaded, None, f"{spec} does not check: {_named(error.problems[0], spec, scratch).what}")
-
-
-def _named(problem: Problem, spec: str, scratch: Path) -> Problem:
-    """The problem with the revision's name in the place of the scratch folder."""
-    head = f"{spec.partition(':')[0]}:"
-    texts = {key: getattr(problem, key).replace(f"{scratch}/", head).replace(str(scratch), head)
-             for key in ("what", "hint")}  # fmt: skip
-    place = problem.place
-    if place is not None and place.file.startswith(str(scratch)):
-        place = replace(place, file=head + place.file[len(str(scratch)) + 1 :])
-    return replace(problem, place=place, **texts)
+        return _Side(
+            loaded, None, f"{spec} does not check: {revision.named(error.problems[0], spec, scratch).what}"
+        )
 
 
 def _written(loaded: LoadedRecipe) -> dict[str, Any]:

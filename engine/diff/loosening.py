@@ -10,7 +10,7 @@ from typing import Any, Literal
 from engine.accept import AT_LEAST
 from engine.recipe import Limits
 
-Mark = Literal["", "LOOSER", "tighter", "UNKNOWN DIRECTION"]
+Mark = Literal["", "LOOSER", "tighter", "UNKNOWN DIRECTION", "WORSE", "better"]
 Direction = Literal["at most", "at least", "bound"]
 
 

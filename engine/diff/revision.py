@@ -1,4 +1,4 @@
-"""Recipes by name: a file, a folder, or ``REV:path`` out of git. Nothing is checked out and no filter is run."""
+"""Recipes and locks by name: a file, a folder, or ``REV:path`` out of git. Nothing is checked out, no filter is run."""
 
 from __future__ import annotations
 
@@ -6,29 +6,47 @@ import os
 import posixpath
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from engine import document, recipe
-from engine.errors import RecipeError
+from engine import document, extends, recipe
+from engine.document import LOCK_SUFFIX, Document
+from engine.errors import Problem, RecipeError
 
 _LARGEST = 64 * 2**20
 
 
 def locate(spec: str, scratch: Path) -> Path:
-    """The recipe file that ``spec`` names; of a git revision it is written below ``scratch`` with the files it names.
+    """The recipe or lock that ``spec`` names; of a git revision it is written below ``scratch`` with what it names.
 
     Raises RecipeError where there is no such file, revision or repository.
     """
-    if spec.endswith(".lock.yaml"):
-        raise RecipeError(f"{spec}: lock files are not part of this version", "name two recipes")
     revision, colon, path = spec.partition(":")
+    if is_lock(spec) and not colon and not Path(spec).exists():
+        raise RecipeError(
+            f"{spec}: no such lock file", "portwright run RECIPE writes it when it gets to the end"
+        )
     if Path(spec).exists() or not colon:
-        return recipe.find(Path(spec))
+        return Path(spec) if is_lock(spec) else recipe.find(Path(spec))
     if not revision:
         raise RecipeError(f"{spec}: no revision before the colon", "for example HEAD~1:recipes/mine")
     return _Tree(spec, revision, Path(path or ".")).write(scratch)
+
+
+def is_lock(spec: str) -> bool:
+    return spec.endswith(LOCK_SUFFIX)
+
+
+def named(problem: Problem, spec: str, scratch: Path) -> Problem:
+    """The problem with the revision's name in the place of the scratch folder."""
+    head = f"{spec.partition(':')[0]}:"
+    texts = {key: getattr(problem, key).replace(f"{scratch}/", head).replace(str(scratch), head)
+             for key in ("what", "hint")}  # fmt: skip
+    place = problem.place
+    if place is not None and place.file.startswith(str(scratch)):
+        place = replace(place, file=head + place.file[len(str(scratch)) + 1 :])
+    return replace(problem, place=place, **texts)
 
 
 @dataclass(frozen=True)
@@ -41,7 +59,7 @@ class _Tree:
     """The files of one revision of the repository that ``path`` lies in; ``path`` is taken from the current folder."""
 
     def __init__(self, spec: str, revision: str, path: Path) -> None:
-        self.spec = spec
+        self.spec, self.revision = spec, revision
         near = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.is_dir())
         self.top = Path(
             self._git(near, "rev-parse", "--show-toplevel", why=f"{near} lies in no git repository")
@@ -81,7 +99,8 @@ class _Tree:
         name = self.path if self.path in self.files else posixpath.normpath(f"{self.path}/recipe.yaml")
         if name not in self.files:
             hint = "the path is taken from the current folder"
-            raise RecipeError(f"{self.spec}: there is no recipe '{self.path}' in that revision", hint)
+            kind = "lock file" if is_lock(self.spec) else "recipe"
+            raise RecipeError(f"{self.spec}: there is no {kind} '{self.path}' in that revision", hint)
         self._copy(name, scratch)
         return scratch / name
 
@@ -94,26 +113,39 @@ class _Tree:
         target.write_bytes(
             self._run(self.top, "cat-file", "blob", f"{self.commit}:{name}", why="cannot be read")
         )
-        if not name.endswith((".yaml", ".yml")):
+        if not name.endswith((".yaml", ".yml")) or is_lock(name):
             return
         try:
-            data = document.read(target, self.spec).data
+            read = document.read(target, f"{self.revision}:{name}")
         except RecipeError:
             return  # said when the file itself is read, with its place
-        for text in set(_texts(data)):
+        self._refuse_base_outside(read, name)
+        for text in set(_texts(read.data)):
             for path in (text, text.rpartition(":")[0]):
                 for other in self._named(posixpath.normpath(posixpath.join(posixpath.dirname(name), path))):
                     self._copy(other, scratch)
+
+    def _refuse_base_outside(self, read: Document, name: str) -> None:
+        """Below the scratch folder such a path leads to whatever lies there, not to what the revision says."""
+        base = read.data.get(extends.KEY) if isinstance(read.data, dict) else None
+        if not isinstance(base, str):
+            return
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(name), base))
+        if path == ".." or path.startswith(("../", "/")):
+            what = f"extends: '{base}' lies outside the repository, so that no revision holds it"
+            hint = "move it into the repository, or compare two folders instead of revisions"
+            raise RecipeError([read.problem((extends.KEY,), what, hint)])
 
     def _named(self, path: str) -> list[str]:
         """The file ``path``; of a folder its recipe, or all of it where there is none."""
         if path in self.files:
             return [path]
-        if path in (".", "..") or path.startswith("../"):
+        if path == ".." or path.startswith("../"):
             return []
-        if f"{path}/recipe.yaml" in self.files:
-            return [f"{path}/recipe.yaml"]
-        return self.folders.get(path, [])
+        inside = posixpath.normpath(f"{path}/recipe.yaml")
+        if inside in self.files:
+            return [inside]
+        return self.folders.get(path, []) if path != "." else []
 
 
 def _texts(data: Any) -> Iterator[str]:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from engine.diff.compare import CODE, Change, Difference
+from engine.diff import lock_words
+from engine.diff.change import CODE, LOUD, Change, Difference
 from engine.errors import quoted
 
 
@@ -14,29 +15,37 @@ def text(found: Difference) -> str:
     """One line a change, then what it means for a run."""
     if not found.changes:
         return f"{found.old} and {found.new} say the same" + _written_note(found, "\n")
-    lines = [sentence(change) + (f"  {change.mark}" if change.mark else "") for change in found.changes]
+    lines = [_said(found, change) + (f"  {change.mark}" if change.mark else "") for change in found.changes]
     return "\n".join([*lines, "", *_summary(found)]) + _written_note(found, "\n")
 
 
 def markdown(found: Difference) -> str:
     """For a pull request comment: what became looser first."""
-    head = f"**Recipe:** {_code(found.old)} → {_code(found.new)}"
+    head = f"**{'Lock' if found.kind == 'locks' else 'Recipe'}:** {_code(found.old)} → {_code(found.new)}"
     if not found.changes:
         return f"{head}\n\nBoth say the same." + _written_note(found, "\n\n")
     lines = [head, ""]
-    if found.looser:
-        lines += [f"> **⚠ {len(found.looser)} looser:**", ">"]
-        lines += [f"> - {_escaped(sentence(change))} **{change.mark}**" for change in found.looser] + [""]
+    if found.loud:
+        counts = [
+            f"{len(few)} {word}" for few, word in ((found.worse, "worse"), (found.looser, "looser")) if few
+        ]
+        lines += [f"> **⚠ {', '.join(counts)}:**", ">"]
+        lines += [f"> - {_escaped(_said(found, change))} **{change.mark}**" for change in found.loud] + [""]
     for section, changes in _sections(found):
         lines += [f"**{section}**", ""]
         for change in changes:
-            strong = f" **{change.mark}**" if change.mark and change.mark != "tighter" else f" {change.mark}"
-            lines.append(f"- {_escaped(sentence(change))}{strong if change.mark else ''}")
+            strong = f" **{change.mark}**" if change.mark in LOUD else f" {change.mark}"
+            lines.append(f"- {_escaped(_said(found, change))}{strong if change.mark else ''}")
         lines.append("")
     return "\n".join([*lines, *map(_escaped, _summary(found))]) + _written_note(found, "\n\n")
 
 
 def plain(found: Difference) -> dict[str, Any]:
+    changes = [{"key": change.key, "what": change.what, "old": change.old, "new": change.new,
+                "mark": change.mark, "text": _said(found, change)} for change in found.changes]  # fmt: skip
+    if found.kind == "locks":
+        return {"old": found.old, "new": found.new, "equal": not changes, "compared": "locks",
+                "worse": len(found.worse), "looser": len(found.looser), "changes": changes}  # fmt: skip
     return {
         "old": found.old,
         "new": found.new,
@@ -44,14 +53,17 @@ def plain(found: Difference) -> dict[str, Any]:
         "compared": "as written" if found.as_written else "as resolved",
         "why_as_written": found.as_written,
         "looser": len(found.looser),
-        "changes": [{"key": change.key, "what": change.what, "old": change.old, "new": change.new,
-                     "mark": change.mark, "text": sentence(change)} for change in found.changes],
+        "changes": changes,
         "steps": list(found.steps),
-    }  # fmt: skip
+    }
+
+
+def _said(found: Difference, change: Change) -> str:
+    return lock_words.sentence(change, _value) if found.kind == "locks" else sentence(change)
 
 
 def sentence(change: Change) -> str:
-    """The change in words, on one line."""
+    """The change of a recipe in words, on one line."""
     if change.key == "rewrites" and change.what == "order":
         return f"rewrites: order is now {', '.join(change.new)}; it was {', '.join(change.old)}"
     if change.key.startswith("rewrites"):
@@ -158,6 +170,11 @@ def _counted(count: int, noun: str) -> str:
 
 def _summary(found: Difference) -> Iterator[str]:
     tighter = sum(change.mark == "tighter" for change in found.changes)
+    if found.kind == "locks":
+        better = sum(change.mark == "better" for change in found.changes)
+        counts = f"{len(found.worse)} worse, {better} better, {len(found.looser)} looser, {tighter} tighter"
+        yield f"{_counted(len(found.changes), 'change')}: {counts}"
+        return
     yield (f"{_counted(len(found.changes), 'change')}: {len(found.looser)} looser, {tighter} tighter")
     if found.steps:
         yield f"steps affected: {', '.join(found.steps)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from pathlib import Path
@@ -42,6 +43,7 @@ def run(context: Context) -> Done:
 
 
 def _facts(model: ir.Model, report: LoweringReport, untried: str) -> dict[str, Any]:
+    from engine.graph import inventory
     from engine.graph.provenance import MODULE
 
     modules: dict[str, Counter[str]] = {}
@@ -58,12 +60,26 @@ def _facts(model: ir.Model, report: LoweringReport, untried: str) -> dict[str, A
         "kept_wide": [f"{item.node} ({item.op}): {item.reason}" for item in report.kept_wide],
         "weight_bytes": report.weight_bytes,
         "overrides": [
-            {"selector": item.selector, "type": item.type, "because": item.because, "count": len(item.nodes)}
+            {"selector": item.selector, "type": item.type, "because": item.because, "count": len(item.nodes),
+             "nodes": sorted(item.nodes)}
             for item in report.overrides
         ],
+        "others": _others(report),
+        "names": hashlib.sha256("\n".join(sorted(report.node_types)).encode()).hexdigest(),
+        "ops": inventory.take(model)["ops"],
         "modules": {module: dict(sorted(kinds.items())) for module, kinds in sorted(modules.items())},
         "not_tried": untried,
-    }
+    }  # fmt: skip
+
+
+def _others(report: LoweringReport) -> dict[str, list[str]]:
+    """By type, the nodes that got another one than their override or the base asks."""
+    asked = {name: item.type for item in report.overrides for name in item.nodes}
+    found: dict[str, list[str]] = {}
+    for name, kind in sorted(report.node_types.items()):
+        if kind != asked.get(name, report.base):
+            found.setdefault(kind, []).append(name)
+    return found
 
 
 def typed_nodes(model: ir.Model, report: LoweringReport) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ def run(context: Context) -> Done:
         return Done(skipped="not asked for")
     import onnx
 
-    from engine.graph import files
+    from engine.graph import files, inventory
 
     model = files.load(context.graph)
     before = sum(1 for graph in model.graphs() for _ in graph)
@@ -45,7 +45,8 @@ def run(context: Context) -> Done:
             klass="op", cause=f"one of {names}", where="rewrites", evidence=str(error)[:2000],
         ) from error  # fmt: skip
     after = sum(1 for graph in model.graphs() for _ in graph)
-    facts = {"applied": applied, "nodes_before": before, "nodes_after": after}
+    ops = inventory.take(model)["ops"]
+    facts = {"applied": applied, "nodes_before": before, "nodes_after": after, "ops": ops}
     artifacts: dict[str, Path] = {"graph": target}
     if (target.parent / WEIGHTS).exists():
         artifacts["weights"] = target.parent / WEIGHTS

@@ -52,7 +52,7 @@ def run(context: Context) -> Done:
     artifacts: dict[str, Path] = {"graph": target}
     if (target.parent / WEIGHTS).exists():
         artifacts["weights"] = target.parent / WEIGHTS
-    return Done(facts=facts | {"kept": True}, artifacts=artifacts)
+    return Done(facts=facts | {"kept": True, "ops": inventory.take(after)["ops"]}, artifacts=artifacts)
 
 
 def _remove(*paths: Path) -> None:
