@@ -21,9 +21,11 @@ _SIZES = frozenset({"aten::size", "aten::dim", "aten::numel", "onnx::Shape"})
 
 @dataclass
 class Watched:
-    """What a trace shows: places that read values of the inputs, and the parameters that were touched."""
+    """What a trace shows: places that read values of the inputs, places that the tracer warns of with the reason,
+    and the parameters that were touched."""
 
     values: dict[str, str] = field(default_factory=dict)
+    baked: dict[str, str] = field(default_factory=dict)
     touched: set[int] = field(default_factory=set)
 
 
@@ -43,8 +45,7 @@ def export(
     }  # fmt: skip
     progress("tracing to ONNX (torchscript)", 0, 3)
     try:
-        with warnings.catch_warnings(record=True) as caught, watching() as watched:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(), watching() as watched:
             # The exporter's own tracer does not know scripts inside modules; torch.jit.trace keeps them whole.
             torch.onnx.export(
                 _traced(port, arguments) if scripted else port,
@@ -62,7 +63,7 @@ def export(
     model = files.load(raw)
     raw.unlink()
     provenance.condense_torchscript(model, "model.script" if scripted else provenance.WRAPPER)
-    issues = [*_baked(caught), *_batch_statistics(model)]
+    issues = [*_baked(watched), *_batch_statistics(model)]
     used = None if scripted else _names(port, watched.touched)
     capture = "torch.jit.trace around the script" if scripted else "traced with one input"
     return Exported("torchscript", model, capture, tuple(issues), used)
@@ -70,7 +71,7 @@ def export(
 
 @contextmanager
 def watching() -> Iterator[Watched]:
-    """Watch every call into torch while a model is traced."""
+    """Watch every call into torch while a model is traced, and the tracer's warnings."""
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -86,6 +87,12 @@ def watching() -> Iterator[Watched]:
                 seen.touched |= {id(item) for item in tensors if item.is_leaf}
             return func(*args, **(kwargs or {}))
 
+    def note(message: Warning | str, category: type[Warning], *rest: Any) -> None:
+        if issubclass(category, torch.jit._trace.TracerWarning):
+            seen.baked.setdefault(_place(), str(message).split(". ")[0])
+
+    warnings.simplefilter("always")
+    warnings.showwarning = note  # type: ignore[assignment]
     with Watch():
         yield seen
 
@@ -123,7 +130,7 @@ def _place() -> str:
     """The innermost line of the model's own code, as ``file.py:line``."""
     import torch
 
-    inside = (str(Path(torch.__file__).parent), __file__)
+    inside = (str(Path(torch.__file__).parent), __file__, warnings.__file__)
     frames = [frame for frame in traceback.extract_stack() if not frame.filename.startswith(inside)]
     return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown line"
 
@@ -152,24 +159,20 @@ def _names(port: Any, touched: set[int]) -> frozenset[str]:
     return frozenset(name for name, tensor in both if id(tensor) in touched)
 
 
-def _baked(caught: list[warnings.WarningMessage]) -> list[Issue]:
-    """One issue a place at which the tracer turned a tensor into a Python value."""
-    import torch
-
-    issues = {}
-    for item in caught:
-        if issubclass(item.category, torch.jit._trace.TracerWarning):
-            place = f"{Path(item.filename).name}:{item.lineno}"
-            issues[place] = Issue(
-                "export",
-                "export",
-                f"the tracer took a value at {place} for a constant",
-                cause=str(item.message).split(". ")[0],
-                fix="the graph is right only while that size stays the same; try the dynamo exporter",
-                evidence="parity at the recipe's own shapes does not prove other sizes",
-                disposition="open",
-            )
-    return list(issues.values())
+def _baked(watched: Watched) -> list[Issue]:
+    """One issue a place at which the tracer turned a size into a Python value."""
+    return [
+        Issue(
+            "export",
+            "export",
+            f"the tracer took a value at {place} for a constant",
+            cause=cause,
+            fix="the graph is right only while that size stays the same; try the dynamo exporter",
+            evidence="parity at the recipe's own shapes does not prove other sizes",
+            disposition="open",
+        )
+        for place, cause in watched.baked.items()
+    ]
 
 
 def _batch_statistics(model: Any) -> list[Issue]:
