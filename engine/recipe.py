@@ -17,7 +17,7 @@ from engine.errors import RecipeError
 from engine.plain import from_plain
 
 FloatType = Literal["fp32", "fp16", "bf16"]
-Exporter = Literal["dynamo", "torchscript"]
+Exporter = Literal["dynamo", "torchscript", "both"]
 Simplify = Literal["none", "onnxsim"]
 IoPolicy = Literal["keep", "lower"]
 Padding = Literal["right", "left", "mixed", "none"]

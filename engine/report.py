@@ -89,6 +89,7 @@ def view(record: Record, verdict: Verdict, prefix: str, beside: Path) -> dict[st
         "hard": hard.rows(plan, record.result("stress"), record.result("parity")),
         "noise": record.facts("stress").get("noise", ""),
         "located": hard.located(record.facts("parity")),
+        "exporters": _exporters(record),
         "rehearsal": _comparisons(record.result("rehearse")),
         "half": _half(record),
         "half_missing": [f"{shape}: {text}" for shape, text in record.facts("source").get("half", {}).items()
@@ -172,7 +173,13 @@ def _outcome(result: StepResult) -> str:
     if result.step == "export" and facts["exporter"] == "none":
         return f"taken over as it is, opset {facts['opset']}, {facts['nodes']} nodes, axes as declared"
     if result.step == "export":
-        return f"{facts['exporter']}, opset {facts['opset']}, {facts['nodes']} nodes, axes as declared"
+        others = [
+            f"{name} {state}" for name, state in facts.get("exporters", {}).items() if state != "goes on"
+        ]
+        of_both = f" (of both; {', '.join(others)})" if others else ""
+        return (
+            f"{facts['exporter']}{of_both}, opset {facts['opset']}, {facts['nodes']} nodes, axes as declared"
+        )
     if result.step == "check":
         return f"valid; {facts['external_tensors']} external tensors whole"
     if result.step == "simplify":
@@ -227,6 +234,18 @@ def _comparison(item: Comparison) -> dict[str, str]:
         "cosine": number(item.cosine),
         "problem": item.problem,
     }
+
+
+def _exporters(record: Record) -> list[dict[str, str]]:
+    """With ``exporter: both``: each graph against the reference, then one against the other."""
+    result = record.result("export")
+    plain: Any = result.measurements.get("exporters", {}) if result else {}
+    titles = {"dynamo": "dynamo", "torchscript": "torchscript", "apart": "torchscript against dynamo"}
+    return [
+        {"graph": title, **_comparison(Comparison(**item))}
+        for key, title in titles.items()
+        for item in plain.get(key, [])
+    ]
 
 
 def _half(record: Record) -> list[dict[str, str]]:

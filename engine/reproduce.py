@@ -134,7 +134,7 @@ def _export(record: Record, prefix: str, step: str) -> Iterator[Section]:
         f'torch.onnx.export(model, (), "by_hand.onnx", kwargs=inputs, opset_version={plan.opset}, '
         f"dynamo=True, dynamic_shapes={{{shapes}}})"
     )
-    if plan.exporter == "torchscript":
+    if record.facts("export").get("exporter", plan.exporter) == "torchscript":
         call = (
             f'torch.onnx.export(model, (), "by_hand.onnx", kwargs=inputs, opset_version={plan.opset}, '
             f"dynamo=False, input_names={list(plan.inputs)}, dynamic_axes={{{shapes.replace(': ', ': ')}}})"

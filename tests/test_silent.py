@@ -64,10 +64,26 @@ def test_random_numbers_in_the_graph_are_refused(
     assert "recipe.yaml:3:9" in done.text
 
 
-def test_a_value_that_the_tracer_bakes_in_is_an_open_issue(
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [("if x.sum() > 1e6:\n    return x * 1000\nreturn x", "branches on the value of a tensor at model.py:6"),
+     ("return x * int(x.abs().max() * 0 + 2)", "makes a Python number of the value of a tensor at model.py:6")],
+)  # fmt: skip
+def test_a_value_of_an_input_that_the_tracer_would_bake_in_is_refused(
+    body: str, words: str, toy: Callable[..., Path], cli: Callable[..., Cli]
+) -> None:
+    folder = toy(("precision:", "export: {exporter: torchscript}\nprecision:"), model=net(body))
+    done = cli("run", folder, "--until", "export")
+    assert done.code == 3, done.text
+    assert words in done.text
+    assert "torch.where" in done.text
+    assert "recipe.yaml:3:9" in done.text
+
+
+def test_a_size_that_the_tracer_bakes_in_is_an_open_issue(
     toy: Callable[..., Path], cli: Callable[..., Cli]
 ) -> None:
-    body = "if x.sum() > 1e6:\n    return x * 1000\nreturn x"
+    body = "if x.shape[0] > 100:\n    return x * 1000\nreturn x"
     folder = toy(("precision:", "export: {exporter: torchscript}\nprecision:"), model=net(body))
     done = cli("run", folder)
     assert done.code == 0, done.text

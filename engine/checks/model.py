@@ -96,10 +96,12 @@ def _export(loaded: LoadedRecipe) -> Iterator[Problem]:
     where = ("export", "exporter")
     if recipe.model.onnx and exporter:
         yield at(where, "export.exporter: an ONNX file is not exported again", "leave it out", key=True)
-    if recipe.model.torchscript and exporter == "dynamo":
+    if recipe.model.torchscript and exporter in ("dynamo", "both"):
         what = "export.exporter: a TorchScript file is exported by tracing only"
         yield at(where, what, "exporter: torchscript, or leave it out")
-    traced = exporter == "torchscript" or (recipe.model.torchscript is not None and exporter is None)
+    traced = exporter in ("torchscript", "both") or (
+        recipe.model.torchscript is not None and exporter is None
+    )
     if traced and opset is not None and opset > TORCHSCRIPT_OPSET:
         what = f"export.opset: the torchscript exporter writes opsets up to {TORCHSCRIPT_OPSET}, not {opset}"
         yield at(("export", "opset"), what, "exporter: dynamo writes newer ones")

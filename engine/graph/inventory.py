@@ -45,6 +45,20 @@ def random_nodes(model: ir.Model) -> list[str]:
     return found
 
 
+def training_norms(model: ir.Model) -> list[str]:
+    """Batch norms that use the statistics of the batch, as ``name in module``."""
+    found = []
+    for node in model.graph.all_nodes():
+        if node.op_type == "BatchNormalization" and _flag(node, "training_mode"):
+            module = node.metadata_props.get(MODULE)
+            found.append(f"{node.name}" + (f" in {module}" if module else ""))
+    return found
+
+
+def _flag(node: ir.Node, name: str) -> bool:
+    return name in node.attributes and bool(node.attributes[name].as_int())
+
+
 def _training(node: ir.Node) -> bool:
     mode = node.inputs[2] if len(node.inputs) > 2 else None
     if mode is None:

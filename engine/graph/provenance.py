@@ -43,11 +43,7 @@ def condense_dynamo(model: ir.Model, wrapper: str = WRAPPER) -> None:
         source = _model_frame(frames)
         if source:
             node.metadata_props[SOURCE] = source
-    for value in list(model.graph.initializers.values()):
-        if wrapper and value.name and value.name.startswith(f"{wrapper}."):
-            name = value.name.removeprefix(f"{wrapper}.")
-            if name not in model.graph.initializers:
-                value.name = name
+    _unwrap_weights(model, wrapper)
     model.metadata_props.clear()
     model.graph.metadata_props.clear()
 
@@ -58,6 +54,15 @@ def condense_torchscript(model: ir.Model, wrapper: str = WRAPPER) -> None:
         parts = (node.name or "").strip("/").split("/")
         if (node.name or "").startswith("/") and len(parts) > 1:
             node.metadata_props[MODULE] = _unwrapped(_joined(parts[:-1]), wrapper)
+    _unwrap_weights(model, wrapper)
+
+
+def _unwrap_weights(model: ir.Model, wrapper: str) -> None:
+    for value in list(model.graph.initializers.values()):
+        if wrapper and value.name and value.name.startswith(f"{wrapper}."):
+            name = value.name.removeprefix(f"{wrapper}.")
+            if name not in model.graph.initializers:
+                value.name = name
 
 
 def _joined(parts: Iterable[str]) -> str:

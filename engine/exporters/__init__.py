@@ -1,0 +1,1 @@
+"""The two exporters of PyTorch, and the rule between them."""
