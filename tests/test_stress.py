@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import divergence, intake, interpret, route, samples
+from engine import divergence, intake, route, samples
 from engine.claims import Claim
 from engine.comparison import Comparison
 from engine.errors import Exit, StepError
@@ -29,7 +29,9 @@ from engine.stress import cases, content, judge, kinds
 from engine.stress_names import KINDS
 from engine.values import StepResult
 from tests.conftest import ROOT, Cli, record_of
-from tests.test_route import edit, silent
+from tests.test_route import edit, silent, tampered
+
+__all__ = ["tampered"]  # a fixture
 
 RNG = np.random.default_rng(0)
 EVERYTHING = frozenset(op for kind in kinds.KINDS for op in kind.ops)
@@ -278,15 +280,11 @@ def without_epsilon(out: Path) -> None:
     edit(out / "onnx" / "export.onnx", change)
 
 
-def broken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> route.Outcome:
-    original = interpret.run_group
+Tampered = Callable[[str, Callable[[Path], None]], None]
 
-    def run_group(state: Any, group: str, steps: Any) -> None:
-        original(state, group, steps)
-        if group == "torch":
-            without_epsilon(state.out)
 
-    monkeypatch.setattr(interpret, "run_group", run_group)
+def broken(folder: Path, tampered: Tampered) -> route.Outcome:
+    tampered("torch", without_epsilon)
     return route.run(folder, None, "parity", (), silent)
 
 
@@ -294,10 +292,10 @@ LOOSE = ("onnx: {max_abs: 1.0e-5}", "onnx: {max_abs: 1.0e-2}")
 
 
 def test_a_lost_epsilon_shows_on_zero_rows_alone_and_the_node_is_named(
-    toy: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Cli]
+    toy: Callable[..., Path], tampered: Tampered, cli: Callable[..., Cli]
 ) -> None:
     folder = toy(LOOSE, model=NORMALISED)
-    outcome = broken(folder, monkeypatch)
+    outcome = broken(folder, tampered)
     assert outcome.exit_code == Exit.NOT_ACCEPTED
     failed = [claim for claim in outcome.verdict.claims if claim.status == "fail"]
     assert [claim.name for claim in failed] == [judge.NAME]
@@ -321,13 +319,13 @@ def test_a_lost_epsilon_shows_on_zero_rows_alone_and_the_node_is_named(
 
 
 def test_left_out_with_a_reason_it_passes_and_the_report_says_so(
-    toy: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    toy: Callable[..., Path], tampered: Tampered
 ) -> None:
     reasons = "\n".join(
         f"    - {{case: {kind}, because: rows are never zero}}" for kind in ("zeros", "zero-rows", "tiny")
     )
     folder = toy(LOOSE, ("precision:", f"stress:\n  leave_out:\n{reasons}\nprecision:"), model=NORMALISED)
-    outcome = broken(folder, monkeypatch)
+    outcome = broken(folder, tampered)
     assert outcome.exit_code == Exit.ACCEPTED, outcome.verdict
     assert "**left out**: rows are never zero" in (folder / "PORT_REPORT.md").read_text()
 

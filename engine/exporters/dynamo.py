@@ -33,7 +33,7 @@ def export(
 
     progress("torch.export traces the model", 0, 3)
     try:
-        program = torch.export.export(port, arguments, dynamic_shapes=(_shapes(plan),), strict=False)
+        program = torch.export.export(port, arguments, dynamic_shapes=(shapes(plan),), strict=False)
     except Exception as error:  # process edge: the exporter and the customer's code may raise anything
         if "Constraints violated" in str(error):
             raise narrowed(port, plan, arguments, error) from error
@@ -77,7 +77,7 @@ def export(
     )
 
 
-def _shapes(plan: Plan) -> tuple[dict[int, Any], ...]:
+def shapes(plan: Plan) -> tuple[dict[int, Any], ...]:
     import torch
 
     dims = {
@@ -102,7 +102,7 @@ def narrowed(port: Any, plan: Plan, arguments: tuple[Any, ...], error: BaseExcep
         return general
     asked = plan.axes[axis]
     with _guards() as lines, suppress(Exception):  # process edge: it fails as it did before
-        torch.export.export(port, arguments, dynamic_shapes=(_shapes(plan),), strict=False)
+        torch.export.export(port, arguments, dynamic_shapes=(shapes(plan),), strict=False)
     bounds = {side: int(number) for side, number in re.findall(r"(min|max)=(\d+)", limit)}
     got = limit if not bounds else f"{bounds.get('min', asked.min)}..{bounds.get('max', asked.max)}"
     return StepError(

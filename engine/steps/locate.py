@@ -100,19 +100,12 @@ def _program(context: Context, port: Any) -> Any:
     """The traced program as the dynamo exporter translates it, its nodes named like the ONNX values."""
     import torch
 
+    from engine.exporters import dynamo
+
     plan = context.plan
     inputs = samples.read(context.samples("export"), "input")
     arguments = tuple(torch.from_numpy(inputs[name].copy()) for name in plan.inputs)
-    dims = {
-        name: torch.export.Dim(name, min=axis.min, max=axis.max)
-        for name, axis in plan.axes.items()
-        if axis.min < axis.max
-    }
-    shapes = tuple(
-        {index: dims[size] for index, size in enumerate(item.shape) if isinstance(size, str) and size in dims}
-        for item in plan.inputs.values()
-    )
-    program = torch.export.export(port, arguments, dynamic_shapes=(shapes,), strict=False)
+    program = torch.export.export(port, arguments, dynamic_shapes=(dynamo.shapes(plan),), strict=False)
     translated = torch.onnx.export(
         program, dynamo=True, opset_version=plan.opset, verbose=False, optimize=False
     )
