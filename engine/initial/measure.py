@@ -62,6 +62,8 @@ def choose(asked: Asked, found: Findings, folder: Path, say: Say) -> Choices:
 def _first(asked: Asked, found: Findings) -> Choices:
     base = asked.base or "fp16"
     why = _BASE_WHY[base] + (" Asked for by --base." if asked.base else "")
+    if asked.onnx:
+        return Choices("none", "", base, why)
     if not found.export_problem:
         return Choices(base=base, base_why=why, exporter_why="torch.export takes the model.")
     reason = f"torch.export does not take the model: {found.export_problem}"
@@ -79,7 +81,8 @@ def _run(asked: Asked, found: Findings, choices: Choices, folder: Path, say: Say
 
     def observe(event: interpret.Event) -> None:
         if event["kind"] == "step-start":
-            say(f"measuring with {choices.exporter}, {choices.base}: {event['step']}")
+            through = "" if choices.exporter == "none" else f"with {choices.exporter}, "
+            say(f"measuring {through}{choices.base}: {event['step']}")
 
     with workspace.claim(out):
         record = interpret.run(plan, out, "rehearse", observe)
@@ -138,9 +141,12 @@ def _limited(choices: Choices, record: Record) -> Choices:
     why: dict[str, str] = {}
     plan = record.plan
     shapes = "; ".join(f"{name} {sizes_text(plan.shapes[name])}".strip() for name in plan.parity_shapes)
+    started = choices.exporter == "none"
+    first = "the rewritten graph against the file" if started else "ONNX Runtime in FP32 against PyTorch"
+    against = "the file" if started else "PyTorch in FP32"
     for key, step, told in (
-        ("onnx", "parity", "ONNX Runtime in FP32 against PyTorch"),
-        ("engine", "rehearse", f"{choices.base} rehearsed on the CPU against PyTorch in FP32"),
+        ("onnx", "parity", first[0].upper() + first[1:]),
+        ("engine", "rehearse", f"{choices.base} rehearsed on the CPU against {against}"),
     ):
         found = _compared(record, step)
         worst = {metric: max(getattr(item, metric) for item in found) for metric in _METRICS}
