@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -9,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from engine.errors import StepError
-from engine.initial.watch import Need, Unmet, Watch
+from engine.initial.watch import Need, NoTensor, Unmet, Watch
 
 Mask = Literal["", "keeps", "drops"]  # what its ones do; "" is no mask
 
@@ -73,6 +74,11 @@ class Bench:
                         returned = self.model(**inputs)
                 else:
                     returned = self.model(**inputs)
+        except NoTensor as problem:
+            raise StepError(
+                f"{self.name}.forward looks up {problem.key!r} in '{problem.root}': a mapping, not a tensor",
+                fix="wrap the model in a module whose forward names its tensors", usage=True,
+            ) from None  # fmt: skip
         except Unmet as problem:
             error, unmet = str(problem), problem
         except Exception as problem:  # noqa: BLE001 - process edge: the customer's code may raise anything
@@ -107,7 +113,8 @@ def short(error: BaseException) -> str:
     """An exporter's error without the advice on how to get a longer one."""
     lines = [line.strip() for line in str(error).strip().splitlines()]
     words = " ".join(line for line in lines if line and "TORCH_LOGS" not in line) or first_line(error)
-    return f"{type(error).__name__}: {words}"[:300]
+    words = re.split(r" If you're using| Suggested fixes:| The error above", words)[0].removeprefix("- ")
+    return f"{type(error).__name__}: {words}"[:300].rstrip(".")
 
 
 def describe(trials: Mapping[str, Trial]) -> str:

@@ -136,10 +136,10 @@ def _inputs(found: Findings) -> Iterator[str]:
         values = f", values: {item.values}" if item.values else ""
         yield f"  {name}: {{dtype: {item.dtype}, shape: [{', '.join(map(str, item.shape))}]{values}}}"
     for name, default in found.left_out.items():
-        yield from _comment(
-            f"Left out: {name}, optional (default {default[:60]}). DECIDE; --input {name}:DTYPE takes it in.",
-            "  ",
-        )
+        told = f"optional (default {default[:60]}). DECIDE; --input {name}:DTYPE takes it in."
+        if default != "None":
+            told = f"no tensor; it stays {default[:60]}. Wrap the model in a module that sets it to have another."
+        yield from _comment(f"Left out: {name}, {told}", "  ")
     yield ""
 
 

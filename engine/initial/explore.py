@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
@@ -26,7 +25,7 @@ def explore(subject: Subject, asked: Asked, say: Callable[[str], None]) -> Findi
     say("looking for inputs with which it runs")
     sizes = {name: axis.opt for name, axis in asked.axes.items() if axis.opt > 1}
     found, attempt = trials.find(bench, taken, sizes)
-    _require_repeatable(bench, found, attempt.returned)
+    _require_repeatable(bench, found)
     outputs = returned.names(attempt.returned, found)
     say(f"runs with {describe(found)}; looking for dynamic axes")
     groups, static = axes.find(bench, found, attempt.met)
@@ -37,7 +36,7 @@ def explore(subject: Subject, asked: Asked, say: Callable[[str], None]) -> Findi
     kept, problem = groups, ""
     if subject.exported:
         say("torch.export with " + (", ".join(group.name for group in groups) or "no axis") + " dynamic")
-        kept, lost, problem = symbolic.narrow(bench, found, outputs.names, groups)
+        kept, lost, problem = symbolic.narrow(bench, found, outputs.names, groups, _must(asked))
     _check_asked(asked, kept, static | lost, found)
     return Findings(
         module=subject.name,
@@ -53,10 +52,10 @@ def explore(subject: Subject, asked: Asked, say: Callable[[str], None]) -> Findi
     )
 
 
-def _require_repeatable(bench: Bench, found: Mapping[str, Trial], first: Any) -> None:
-    second = bench.run(found, watched=False).returned
-    tensors = [[leaf for leaf in pytree.tree_leaves(item) if isinstance(leaf, torch.Tensor)]
-               for item in (first, second)]  # fmt: skip
+def _require_repeatable(bench: Bench, found: Mapping[str, Trial]) -> None:
+    # Not the watched run: torch's own layers take slower paths while they are watched.
+    tensors = [[leaf for leaf in pytree.tree_leaves(bench.run(found, watched=False).returned)
+                if isinstance(leaf, torch.Tensor)] for _ in range(2)]  # fmt: skip
     for one, two in zip(*tensors, strict=False):
         if one.shape != two.shape or not torch.equal(torch.nan_to_num(one), torch.nan_to_num(two)):
             raise StepError(
@@ -78,6 +77,12 @@ def _require_ends(bench: Bench, found: Mapping[str, Trial], groups: Sequence[Gro
                 cause=attempt.error,
                 fix="give a range that it takes with --axis NAME=MIN:OPT:MAX",
             )
+
+
+def _must(asked: Asked) -> set[str]:
+    """Axes that the user names."""
+    return set(asked.axes) | {size for hint in asked.inputs.values() for size in hint.shape or ()
+                              if isinstance(size, str)}  # fmt: skip
 
 
 def _check_asked(

@@ -31,6 +31,10 @@ _BASE_WHY = {
     "fp32": "FP32: a lower type was not tried.",
     "bf16": "BF16: rehearsed on the CPU with rounding after every op, it stays finite and close.",
 }
+_TRACED = (
+    "The torchscript exporter records one pass: a Python branch or loop stays as it was in that pass, and the"
+    " errors below do not prove other inputs. DECIDE whether the model has any."
+)
 Say = Callable[[str], None]
 
 
@@ -39,7 +43,7 @@ def choose(asked: Asked, found: Findings, folder: Path, say: Say) -> Choices:
     choices = _first(asked, found)
     record = _run(asked, found, choices, folder, say)
     if record.failure is not None and record.failed_step == "export" and choices.exporter == "dynamo":
-        why = f"The dynamo exporter did not take the model: {record.failure.symptom[:300]}"
+        why = f"The dynamo exporter did not take the model: {record.failure.symptom[:300]}. {_TRACED}"
         choices = replace(choices, exporter="torchscript", exporter_why=why)
         say("the dynamo exporter does not take it, trying torchscript")
         record = _run(asked, found, choices, folder, say)
@@ -66,7 +70,7 @@ def _first(asked: Asked, found: Findings) -> Choices:
         return Choices("none", "", base, why)
     if not found.export_problem:
         return Choices(base=base, base_why=why, exporter_why="torch.export takes the model.")
-    reason = f"torch.export does not take the model: {found.export_problem}"
+    reason = f"torch.export {found.export_problem}. {_TRACED}"
     return Choices("torchscript", reason, base, why)
 
 

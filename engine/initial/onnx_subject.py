@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from engine.schema import nearest
 from engine.sources import onnx_file
 
 _NAMES = {kind: name for name, kind in boundary.DTYPES.items()}
+_INPUT, _OUTPUT = r"[A-Za-z_][A-Za-z0-9_]*", r"[A-Za-z_][A-Za-z0-9_.]*"  # as in the recipe's schema
 # What hands indices on as they are, by its first input.
 _HANDED_ON = frozenset(
     ["Cast", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose",
@@ -80,8 +82,16 @@ def _require_opset(graph: ir.Model, asked: Asked) -> None:
 def _require_types(graph: ir.Model, path: Path) -> None:
     if not graph.graph.inputs:
         raise StepError(f"{path.name} takes no inputs, so there is nothing to give it", usage=True)
-    for what, values in (("input", graph.graph.inputs), ("output", graph.graph.outputs)):
+    for what, values, form in (
+        ("input", graph.graph.inputs, _INPUT),
+        ("output", graph.graph.outputs, _OUTPUT),
+    ):
         for value in values:
+            if not re.fullmatch(form, value.name or ""):
+                raise StepError(
+                    f"{path.name}: {what} '{value.name}' has a name that a recipe cannot have",
+                    fix="rename it in the file: a letter, then letters, digits and underscores", usage=True,
+                )  # fmt: skip
             if not isinstance(value.type, ir.TensorType) or (what == "input" and value.dtype not in _NAMES):
                 raise StepError(
                     f"{path.name}: {what} '{value.name}' is {_told(value)}, which a recipe cannot have",

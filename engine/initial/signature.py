@@ -114,7 +114,7 @@ def _guess(name: str, parameter: Any, hint: Hint | None, docs: str) -> Guess:
     words = set(name.lower().split("_"))
     if words & _INDEX_WORDS or name in _COMPANIONS:
         return Guess("int64", shape, why)
-    return Guess("float32", shape, why)
+    return Guess("bool" if "mask" in words else "float32", shape, why)
 
 
 def _documented(name: str, docs: str) -> tuple[int | str, ...]:
