@@ -92,6 +92,20 @@ def test_an_axis_of_multiples_is_static() -> None:
     assert "cannot ask for multiples" in static["x", 1]
 
 
+class Patches(nn.Module):
+    """Drops what is left over at the edge, and has as many positions as 8 columns make patches."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] // 4 != 2:
+            raise ValueError("positions")
+        return x * 2
+
+
+def test_a_size_is_said_to_fail_only_where_it_does() -> None:
+    _, static = axes.find(Bench(Patches(), quiet), {"x": Trial("float32", [3, 8])}, {})
+    assert static["x", 1] == "does not run at 16: ValueError: positions"
+
+
 def test_time_before_batch_is_named_so() -> None:
     class Rnn(nn.Module):
         def __init__(self) -> None:

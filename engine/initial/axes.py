@@ -123,10 +123,12 @@ def _flat(units: Sequence[list[Position]]) -> list[Position]:
 def _reason(bench: Bench, trials: Mapping[str, Trial], unit: Sequence[Position]) -> str:
     size = _size(trials, unit[0])
     plus, double = others(size)
-    attempt = bench.run(resized(trials, dict.fromkeys(unit, plus)), watched=False)
-    if attempt.error and bench.works(resized(trials, dict.fromkeys(unit, double))):
+    errors = {wanted: bench.run(resized(trials, dict.fromkeys(unit, wanted)), watched=False).error
+              for wanted in (plus, double)}  # fmt: skip
+    if errors[plus] and not errors[double]:
         return f"runs at {size} and {double} but not at {plus}, and an axis cannot ask for multiples"
-    return f"does not run at {plus}: {attempt.error}"
+    refused = plus if errors[plus] else double
+    return f"does not run at {refused}: {errors[refused]}"
 
 
 def _named(
