@@ -41,10 +41,6 @@ def lstm():
     return Lstm().eval()
 
 
-def lstm_time_first():
-    return Lstm(batch_first=False).eval()
-
-
 class Heads(nn.Module):
     """Returns a dict, one entry of it no tensor."""
 
@@ -111,6 +107,66 @@ class Large(nn.Module):
 
 def large():
     return Large().eval()
+
+
+class Pixels(nn.Module):
+    """Takes images of any height and width."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.Conv2d(8, 4, 3, padding=1)
+
+    def forward(self, image):
+        x = self.second(torch.relu(self.first(image)))
+        return nn.functional.interpolate(x, size=image.shape[-2:], mode="bilinear")
+
+
+def pixels():
+    return Pixels().eval()
+
+
+class Branch(nn.Module):
+    """Decides by a value, which torch.export refuses and a tracer takes for settled."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.one, self.two = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.one(x) if x.abs().sum() > 0 else self.two(x)
+
+
+def branch():
+    return Branch().eval()
+
+
+class Text(nn.Module):
+    """Looks up words below 50 and positions below 40; the mask drops where it is True."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.places = nn.Embedding(50, 16), nn.Embedding(40, 16)
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+
+    def forward(self, tokens, padding_mask):
+        x = self.words(tokens) + self.places(torch.arange(tokens.shape[1]))
+        return self.attention(x, x, x, key_padding_mask=padding_mask, need_weights=False)[0]
+
+
+def text():
+    return Text().eval()
+
+
+class Keyed(nn.Module):
+    def forward(self, batch):
+        return batch["x"]
+
+
+def keyed():
+    return Keyed()
 
 
 class Never(nn.Module):

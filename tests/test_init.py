@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
+import torch
 import yaml
+from onnx import TensorProto, helper
 
+from tests import init_models
 from tests.conftest import ROOT, Cli, record_of
 
 Call = Callable[..., Cli]
@@ -71,8 +77,152 @@ def test_conv_net(init: Call, cli: Call, models: Path) -> None:
 def test_lstm(init: Call, cli: Call, models: Path) -> None:
     assert init("lstm").code == 0
     data = accepted(cli, models / "lstm")
-    assert data["inputs"]["frames"]["shape"][0] == "batch"
-    assert data["inputs"]["frames"]["shape"][2] == 12
+    assert data["inputs"]["frames"]["shape"] == ["batch", 7, 12]
+    text = " ".join((models / "lstm" / "recipe.yaml").read_text().replace("#", " ").split())
+    assert "(it traces recurrent layers, here 'rnn', step by step over time)" in text
+    assert "The torchscript exporter may; --axis seq=MIN:OPT:MAX has init try it." in text
+
+
+def test_lstm_with_its_time_asked_dynamic(init: Call, cli: Call, models: Path) -> None:
+    assert init("lstm", "--axis", "seq=2:8:32").code == 0
+    data = accepted(cli, models / "lstm")
+    assert data["inputs"]["frames"]["shape"] == ["batch", "seq", 12]
+    assert data["export"]["exporter"] == "torchscript"
+    text = " ".join((models / "lstm" / "recipe.yaml").read_text().replace("#", " ").split())
+    assert "torch.export cannot keep axis 'seq' dynamic, as is asked: UserError:" in text
+
+
+def test_images_of_any_size(init: Call, cli: Call, models: Path) -> None:
+    assert init("pixels").code == 0
+    data = accepted(cli, models / "pixels")
+    assert data["inputs"]["image"]["shape"] == ["batch", 3, "height", "width"]
+
+
+def test_a_model_that_only_the_tracer_takes(init: Call, cli: Call, models: Path) -> None:
+    assert init("branch").code == 0
+    assert accepted(cli, models / "branch")["export"]["exporter"] == "torchscript"
+    text = " ".join((models / "branch" / "recipe.yaml").read_text().replace("#", " ").split())
+    assert "torch.export does not take the model: " in text
+    assert "a Python branch or loop stays as it was in that pass" in text
+
+
+def written(path: Path, opset: int = 17) -> Path:
+    """The text model as an ONNX file whose weights lie beside it; its axes have symbols that are no words."""
+    shape = {0: "batch size", 1: "2nd"}
+    path.parent.mkdir(exist_ok=True)
+    example = (torch.ones(2, 9, dtype=torch.int64), torch.arange(9).expand(2, 9) > 6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            init_models.text(), example, str(path), dynamo=False, opset_version=opset,
+            input_names=["tokens", "padding_mask"], output_names=["hidden.state"],
+            dynamic_axes={"tokens": shape, "padding_mask": shape},
+        )  # fmt: skip
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="text.data", size_threshold=64)
+    return path
+
+
+def test_onnx_file(cli: Call, tmp_path: Path) -> None:
+    file = written(tmp_path / "elsewhere" / "text.onnx")
+    assert (file.parent / "text.data").stat().st_size > 0
+    done = cli("init", file, "-o", "port-it", "-q")
+    assert done.code == 0, done.text
+    data = accepted(cli, tmp_path / "port-it")
+    assert data["model"] == {"onnx": "../elsewhere/text.onnx"}
+    assert data["axes"] == {
+        "batch_size": {"min": 1, "opt": 4, "max": 16},
+        "axis_2nd": {"min": 1, "opt": 32, "max": 40},  # as many positions as the table has
+    }
+    shape = ["batch_size", "axis_2nd"]
+    assert data["inputs"] == {
+        "tokens": {"dtype": "int64", "shape": shape, "values": {"integers": [0, 49]}},
+        "padding_mask": {"dtype": "bool", "shape": shape,
+                         "values": {"mask": {"padding": "right", "high": 40, "keep": 0, "drop": 1}}},
+    }  # fmt: skip
+    assert data["outputs"] == ["hidden.state"]
+    assert "export" not in data
+    assert_margin(tmp_path / "port-it", data)
+    text = (tmp_path / "port-it" / "recipe.yaml").read_text()
+    assert "It ends at 40, because the model does not run at 41: " in text
+    assert "PyTorch" not in text
+
+
+def small(path: Path, opset: int = 17, kind: int = TensorProto.FLOAT, x: str = "x", size: Any = "n") -> Path:
+    """``y = x + x`` on [``size``, 4]."""
+    value = helper.make_tensor_value_info(x, kind, [size, 4])
+    result = helper.make_tensor_value_info("y", kind, [size, 4])
+    graph = helper.make_graph([helper.make_node("Add", [x, x], ["y"])], "g", [value], [result])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9), path)
+    return path
+
+
+def test_onnx_file_with_a_fixed_batch(cli: Call, tmp_path: Path) -> None:
+    done = cli("init", small(tmp_path / "m.onnx", size=1), "-q", "--opset", "17")
+    assert done.code == 0, done.text
+    text = (tmp_path / "recipe.yaml").read_text()
+    data = yaml.safe_load(text)
+    assert (data["name"], data["model"], data["export"]) == ("m", {"onnx": "m.onnx"}, {"opset": 17})
+    assert data["inputs"]["x"]["shape"] == [1, 4]
+    assert "Axis 0 stays 1: fixed in the file." in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "code", "message"),
+    [
+        ({"opset": 26}, [], 2,
+         "m.onnx has opset 26, above 24, the newest that tensorrt_rtx {rtx} takes\n"
+         "        the parser itself would not say so\n"
+         "        write the file with opset 24 or lower"),
+        ({}, ["--opset", "18"], 2, "--opset 18: m.onnx has opset 17\n        leave --opset out, or convert the file"),
+        ({"kind": TensorProto.STRING}, [], 2,
+         "m.onnx: input 'x' is a tensor of string, which a recipe cannot have\n"
+         "        tensors of float32, float16, int64, int32, int8, uint8, bool"),
+        ({"x": "x:0"}, [], 2,
+         "m.onnx: input 'x:0' has a name that a recipe cannot have\n"
+         "        rename it in the file: a letter, then letters, digits and underscores"),
+        ({}, ["--input", "z:float32"], 2,
+         "--input z: m.onnx has no input of that name\n        there are: x"),
+        ({}, ["--input", "x:int64"], 2,
+         "--input x: it is float32 in m.onnx, not int64\n        give the type that the file has"),
+        ({}, ["--input", "x:float32:n"], 2,
+         "--input x: it has 2 axes in m.onnx, not 1\n        leave the shape out, or give as many sizes"),
+        ({}, ["--input", "x:float32:n,5"], 2,
+         "--input x: axis 1 is fixed to 4 in m.onnx, it cannot be 5\n"
+         "        give 4, or write the file with that axis open"),
+        ({}, ["--weights", "w.pt"], 2, "--weights: m.onnx brings its own weights\n        leave it out"),
+        ({}, ["--axis", "m=1:2:3"], 2,
+         "--axis m: there is no dynamic axis of that name; found: n\n"
+         "        'x' axis 1: fixed in the file\n"
+         "        name axes with --input NAME:DTYPE:SHAPE"),
+    ],
+)  # fmt: skip
+def test_onnx_files_that_are_not_so(
+    changes: dict[str, Any], options: list[str], code: int, message: str, cli: Call, tmp_path: Path
+) -> None:
+    small(tmp_path / "m.onnx", **changes)
+    done = cli("init", "m.onnx", "-q", *options)
+    expected = message.format(rtx=version("tensorrt-rtx"))
+    assert (done.code, done.err.rstrip("\n")) == (code, expected)
+    assert not (tmp_path / "recipe.yaml").exists()
+
+
+def test_onnx_files_that_are_none(cli: Call, tmp_path: Path) -> None:
+    done = cli("init", "no.onnx")
+    assert (done.code, done.err) == (2, "no.onnx: cannot be read: No such file or directory\n")
+    (tmp_path / "text.onnx").write_text("not ONNX at all")
+    done = cli("init", "text.onnx", "-q")
+    assert done.code == 3
+    assert done.err.startswith("text.onnx is not ")
+    assert "Traceback" not in done.err
+    file = written(tmp_path / "text.onnx")
+    weights = tmp_path / "text.data"
+    size = weights.stat().st_size
+    weights.write_bytes(weights.read_bytes()[:100])
+    done = cli("init", file, "-q")
+    assert done.code == 3
+    assert done.err.startswith("external data file text.data: 100 bytes, tensor '")
+    assert done.err.endswith("        put the whole file beside text.onnx\n")
+    assert size > 100
 
 
 def test_dict_output(init: Call, cli: Call, models: Path) -> None:
@@ -173,6 +323,9 @@ def test_never_overwrites_without_force(init: Call, models: Path) -> None:
         ("counted", [], 2,
          "Counted.forward needs 'times', which is annotated int: not a tensor\n"
          "        wrap the model in a module that sets 'times', or give it a default"),
+        ("keyed", [], 2,
+         "Keyed.forward looks up 'x' in 'batch': a mapping, not a tensor\n"
+         "        wrap the model in a module whose forward names its tensors"),
         ("said", [], 2,
          "the model returns str among its outputs, which is not a tensor\n"
          "        wrap the model in a module that returns a tensor, or a dict of tensors by name"),
@@ -214,11 +367,9 @@ def test_a_model_that_crashes_the_process(init: Call) -> None:
 
 
 def test_entry_points_that_are_none(cli: Call, tmp_path: Path) -> None:
-    assert cli("init", "model.onnx").err == (
-        "model.onnx: init starts from a Python entry point, not yet from an ONNX file\n"
-        "        name FILE.py:FUNCTION, a function that returns the torch.nn.Module\n"
+    assert cli("init", "model").err == (
+        "'model' is no entry point\n        name FILE.py:FUNCTION, such as model.py:load, or an ONNX file\n"
     )
-    assert cli("init", "model").err.startswith("'model' is no entry point\n")
     assert cli("init", "no.py:load").err == "no.py: cannot be read: No such file or directory\n"
     (tmp_path / "bad.py").write_text("def load(:\n")
     assert cli("init", "bad.py:load").err.startswith("bad.py:1: ")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections import namedtuple
+from pathlib import Path
+from typing import Any
 
+import onnx_ir as ir
 import pytest
 import torch
 from torch import nn
 
 from engine.errors import StepError
-from engine.initial import asked, axes, draft, measure, returned, signature, trials
+from engine.initial import asked, axes, draft, measure, onnx_shapes, onnx_subject, returned, signature, trials
 from engine.initial.attempts import Bench, Trial
 from engine.initial.watch import Unmet, Watch
 
@@ -89,6 +92,20 @@ def test_an_axis_of_multiples_is_static() -> None:
     assert "cannot ask for multiples" in static["x", 1]
 
 
+class Patches(nn.Module):
+    """Drops what is left over at the edge, and has as many positions as 8 columns make patches."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] // 4 != 2:
+            raise ValueError("positions")
+        return x * 2
+
+
+def test_a_size_is_said_to_fail_only_where_it_does() -> None:
+    _, static = axes.find(Bench(Patches(), quiet), {"x": Trial("float32", [3, 8])}, {})
+    assert static["x", 1] == "does not run at 16: ValueError: positions"
+
+
 def test_time_before_batch_is_named_so() -> None:
     class Rnn(nn.Module):
         def __init__(self) -> None:
@@ -134,6 +151,83 @@ def test_outputs_that_cannot_be_named(value: object) -> None:
     with pytest.raises(StepError) as caught:
         returned.names(value, ["x"])
     assert caught.value.failure.usage
+
+
+def file_inputs(**shapes: list[Any]) -> dict[str, ir.Value]:
+    return {name: ir.Value(name=name, shape=ir.Shape(shape)) for name, shape in shapes.items()}
+
+
+def begun(inputs: dict[str, ir.Value], *texts: str) -> dict[str, Trial]:
+    wanted = asked.Asked("/m.onnx", "", inputs=asked.inputs(texts))
+    return onnx_shapes.begin(inputs, dict.fromkeys(inputs, "float32"), Path("/m.onnx"), wanted)
+
+
+def test_symbols_of_a_file_are_axes() -> None:
+    found = begun(file_inputs(x=["N", 5, None], y=["N", "N*2", -1]))
+    x, y = found["x"], found["y"]
+    assert (x.shape, y.shape) == ([3, 5, 11], [3, 6, 11])
+    assert (x.named, y.named) == ({0: "N"}, {0: "N"})
+    assert x.tied[2] != y.tied[2]
+    assert x.fixed == {1: "fixed in the file"}
+    assert y.fixed == {1: "the file computes it as N*2, and an axis cannot follow others"}
+
+
+def test_hints_on_symbols_of_a_file() -> None:
+    found = begun(file_inputs(x=["N", None], y=["N", "a b"]), "x:float32:6,width")
+    assert (found["x"].shape, found["y"].shape) == ([6, 7], [6, 7])
+    assert (found["x"].fixed, found["y"].fixed) == ({0: "as given"}, {0: "as given"})
+    assert (found["x"].named, found["y"].named) == ({1: "width"}, {1: "a_b"})
+
+
+def test_symbols_that_would_be_one_word_stay_apart() -> None:
+    found = begun(file_inputs(x=["a b", "a_b", "7"]))
+    assert found["x"].named == {0: "a_b", 1: "a_b_", 2: "axis_7"}
+
+
+def test_an_input_of_a_file_without_a_shape_needs_one() -> None:
+    with pytest.raises(StepError, match="does not say how many axes its input 'x' has"):
+        begun({"x": ir.Value(name="x")})
+    assert begun({"x": ir.Value(name="x")}, "x:float32:4,n")["x"].shape == [4, 7]
+
+
+def test_tables_are_found_through_nodes_that_hand_indices_on() -> None:
+    x = ir.Value(name="x")
+    cast = ir.node("Cast", [x], attributes={"to": 7})
+    table = ir.Value(name="t", shape=ir.Shape([3, 9]))
+    ir.node("Gather", [table, cast.outputs[0]], attributes={"axis": 1})
+    ir.node("Gather", [table, ir.node("Neg", [x]).outputs[0]])
+    assert onnx_subject._tables(x) == [9]
+
+
+class Cells(nn.Module):
+    """Takes no more than 21 and no fewer than 4."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not 4 <= x.shape[1] <= 21:
+            raise ValueError("too many or too few")
+        return x * 2
+
+
+def test_a_range_ends_where_the_model_does() -> None:
+    bench, found = Bench(Cells(), quiet), {"x": Trial("float32", [3, 7])}
+    groups, _ = axes.find(bench, found, {})
+    axes.choose(bench, found, groups, {})
+    assert [(group.axis.min, group.axis.opt, group.axis.max) for group in groups] == [(1, 4, 16), (4, 21, 21)]
+    assert groups[1].notes == [
+        "It ends at 4, because the model does not run at 3: ValueError: too many or too few",
+        "It ends at 21, because the model does not run at 22: ValueError: too many or too few",
+    ]
+
+
+class Masked(nn.Module):
+    def forward(self, x: torch.Tensor, drop_mask: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x.masked_fill(drop_mask, float("-inf")), -1)
+
+
+def test_the_sense_of_a_mask_is_the_one_with_finite_outputs() -> None:
+    bench = Bench(Masked(), quiet)
+    found, _ = trials.find(bench, signature.read(bench.model, {}), {})
+    assert (found["drop_mask"].dtype, found["drop_mask"].mask) == ("bool", "drops")
 
 
 def test_documented_shapes() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from engine.errors import Exit, Failure, PortwrightError, StepError
+from engine.errors import Exit, Failure, PortwrightError, RecipeError, StepError
 from engine.initial import asked as hints
 from engine.initial import route
 
@@ -39,12 +39,14 @@ def command(
     force: bool,
     quiet: bool,
 ) -> Exit:
-    """Write a first recipe for MODEL, such as model.py:load, by running it.
+    """Write a first recipe for MODEL, such as model.py:load or model.onnx, by running it.
 
     Its input types and shapes, its dynamic axes and its outputs are found by trial, its limits are taken from
     measured errors. Every choice is commented; DECIDE marks what a person must settle.
     """
     file, function = hints.entry(model)
+    if weights and not function:
+        raise RecipeError(f"--weights: {file.name} brings its own weights", hint="leave it out")
     found = hints.weights(weights, file.parent) if weights else None
     question = hints.Asked(str(file), function, found, hints.inputs(inputs), hints.axes(axes), opset, base)
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from engine.errors import StepError
 from engine.plan import Plan
 
-_DTYPES = {
+DTYPES = {
     "float32": ir.DataType.FLOAT,
     "float16": ir.DataType.FLOAT16,
     "int64": ir.DataType.INT64,
@@ -91,7 +91,7 @@ def check(model: ir.Model, plan: Plan) -> None:
         )
     for name, item in plan.inputs.items():
         value = inputs[name]
-        if value.dtype != _DTYPES[item.dtype]:
+        if value.dtype != DTYPES[item.dtype]:
             raise StepError(
                 f"input '{name}' is {_describe(value)} in the graph; the recipe says {item.dtype}",
                 klass="export",

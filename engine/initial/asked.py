@@ -33,7 +33,10 @@ class Hint:
 
 @dataclass(frozen=True)
 class Asked:
-    """A model to describe. ``file`` is absolute; ``weights`` is as the recipe will say it, relative to ``file``."""
+    """A model to describe. ``file`` is absolute; ``weights`` is as the recipe will say it, relative to ``file``.
+
+    ``function`` is empty for an ONNX file.
+    """
 
     file: str
     function: str
@@ -44,24 +47,33 @@ class Asked:
     base: FloatType | None = None
 
     @property
+    def onnx(self) -> bool:
+        """Whether the recipe starts from an ONNX file."""
+        return not self.function
+
+    @property
     def weights_file(self) -> str | None:
         """Absolute path of the weights."""
         return str(weights_path(self.weights, Path(self.file).parent)) if self.weights else None
 
 
 def entry(text: str) -> tuple[Path, str]:
-    """``model.py:load`` as an existing file and a function in it. Raises RecipeError.
+    """``model.py:load`` as an existing file and a function in it; the function is empty for an ONNX file.
 
-    An ONNX file is refused here: the one place to change when the recipe language has it as a source.
+    Raises RecipeError.
     """
     if text.endswith(".onnx"):
-        raise RecipeError(
-            f"{text}: init starts from a Python entry point, not yet from an ONNX file",
-            hint="name FILE.py:FUNCTION, a function that returns the torch.nn.Module",
-        )
+        try:
+            with open(text, "rb"):
+                return Path(text).resolve(), ""
+        except OSError as error:
+            raise RecipeError(f"{text}: cannot be read: {error.strerror}") from None
     match = re.fullmatch(rf"(.+\.py):({_WORD})", text)
     if match is None:
-        raise RecipeError(f"'{text}' is no entry point", hint="name FILE.py:FUNCTION, such as model.py:load")
+        raise RecipeError(
+            f"'{text}' is no entry point",
+            hint="name FILE.py:FUNCTION, such as model.py:load, or an ONNX file",
+        )
     file = Path(match[1]).resolve()
     try:
         tree = ast.parse(file.read_bytes())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +13,8 @@ from engine.recipe import Axis
 
 Position = tuple[str, int]  # an input and its axis
 _ROLES = {"batch": (1, 4, 16), "seq": (1, 32, 128), "other": (1, 8, 32)}
+# What the name of an axis says of it, where somebody has given one.
+_SPOKEN = {"batch": "batch", "seq": "seq|len|time|token|frames|past", "space": "^(height|width|depth|[hwd])$"}
 
 
 @dataclass
@@ -35,22 +38,31 @@ def find(
     why = {(name, axis): reason for name, trial in trials.items() for axis, reason in trial.fixed.items()}
     open_places = [(name, axis) for name, trial in trials.items()
                    for axis in range(len(trial.shape)) if (name, axis) not in why]  # fmt: skip
-    alone = [place for place in open_places if _runs(bench, trials, [place])]
-    groups = [[place] for place in alone]
-    tied = [place for place in open_places if place not in alone]
+    units = _units(trials, open_places)
+    alone = [unit for unit in units if _runs(bench, trials, unit)]
+    groups = [list(unit) for unit in alone]
+    tied = [unit for unit in units if unit not in alone]
     while tied:
-        place = tied.pop(0)
-        peers = [other for other in tied if _size(trials, other) == _size(trials, place)]
-        more = [other for other in alone if _size(trials, other) == _size(trials, place)]
-        found = _together(bench, trials, place, peers) or _together(bench, trials, place, peers + more)
+        unit = tied.pop(0)
+        peers = [other for other in tied if _size(trials, other[0]) == _size(trials, unit[0])]
+        more = [other for other in alone if _size(trials, other[0]) == _size(trials, unit[0])]
+        found = _together(bench, trials, unit, peers) or _together(bench, trials, unit, peers + more)
         if found:
             groups = [group for group in groups if not set(group) & set(found)] + [found]
-            tied = [other for other in tied if other not in found]
+            tied = [other for other in tied if not set(other) & set(found)]
         else:
-            why[place] = _reason(bench, trials, place)
+            why |= dict.fromkeys(unit, _reason(bench, trials, unit))
     groups = _merged(bench, trials, groups)
     groups.sort(key=lambda group: min(open_places.index(place) for place in group))
     return _named(groups, trials, met), why
+
+
+def _units(trials: Mapping[str, Trial], places: Sequence[Position]) -> list[list[Position]]:
+    """Places that can only change together: those for which a file has one symbol."""
+    units: dict[object, list[Position]] = {}
+    for name, axis in places:
+        units.setdefault(trials[name].tied.get(axis, (name, axis)), []).append((name, axis))
+    return list(units.values())
 
 
 def _merged(
@@ -91,26 +103,32 @@ def _runs(bench: Bench, trials: Mapping[str, Trial], places: Sequence[Position])
 
 
 def _together(
-    bench: Bench, trials: Mapping[str, Trial], place: Position, peers: Sequence[Position]
+    bench: Bench, trials: Mapping[str, Trial], unit: list[Position], peers: Sequence[list[Position]]
 ) -> list[Position]:
-    """The fewest peers that must change with ``place``; empty when even all of them are not enough."""
-    chosen = [place, *peers]
-    if not peers or not _runs(bench, trials, chosen):
+    """The fewest peers that must change with ``unit``; empty when even all of them are not enough."""
+    chosen = [unit, *peers]
+    if not peers or not _runs(bench, trials, _flat(chosen)):
         return []
     for peer in peers:
         fewer = [other for other in chosen if other != peer]
-        if _runs(bench, trials, fewer):
+        if _runs(bench, trials, _flat(fewer)):
             chosen = fewer
-    return chosen
+    return _flat(chosen)
 
 
-def _reason(bench: Bench, trials: Mapping[str, Trial], place: Position) -> str:
-    size = _size(trials, place)
+def _flat(units: Sequence[list[Position]]) -> list[Position]:
+    return [place for unit in units for place in unit]
+
+
+def _reason(bench: Bench, trials: Mapping[str, Trial], unit: Sequence[Position]) -> str:
+    size = _size(trials, unit[0])
     plus, double = others(size)
-    attempt = bench.run(resized(trials, {place: plus}), watched=False)
-    if attempt.error and bench.works(resized(trials, {place: double})):
+    errors = {wanted: bench.run(resized(trials, dict.fromkeys(unit, wanted)), watched=False).error
+              for wanted in (plus, double)}  # fmt: skip
+    if errors[plus] and not errors[double]:
         return f"runs at {size} and {double} but not at {plus}, and an axis cannot ask for multiples"
-    return f"does not run at {plus}: {attempt.error}"
+    refused = plus if errors[plus] else double
+    return f"does not run at {refused}: {errors[refused]}"
 
 
 def _named(
@@ -133,6 +151,9 @@ def _named(
 def _role(trial: Trial, axis: int, met: Sequence[Need]) -> tuple[str, str]:
     """Name and role of an axis by convention, or by what the module that takes the input says."""
     rank = len(trial.shape)
+    for role, pattern in _SPOKEN.items():
+        if re.search(pattern, trial.named.get(axis, ""), re.IGNORECASE):
+            return trial.named[axis], role
     batch = next((need.batch for need in met if need.batch is not None and need.rank == rank), 0)
     if axis == batch:
         return "batch", "batch"
@@ -152,10 +173,9 @@ def choose(bench: Bench, trials: Mapping[str, Trial], groups: list[Group], asked
             group.axis, group.asked = asked[group.name], True
             continue
         low, opt, high = _wanted(group)
-        low = next((size for size in (low, 2) if size < group.size and _at(bench, trials, group, size)), 0)
-        low = low or group.size
-        while high > group.size and not _at(bench, trials, group, high):
-            high = max(group.size, high // 2)
+        low, high = (
+            _reach(bench, trials, group, end) for end in (min(low, group.size), max(high, group.size))
+        )
         group.axis = Axis(low, min(max(opt, low), high), high)
     _require_corners(bench, trials, groups)
 
@@ -164,6 +184,18 @@ def _wanted(group: Group) -> tuple[int, int, int]:
     if group.role == "space":
         return max(1, group.size // 2), group.size, group.size * 2
     return _ROLES[group.role]
+
+
+def _reach(bench: Bench, trials: Mapping[str, Trial], group: Group, wanted: int) -> int:
+    """The size nearest to ``wanted`` that the model runs at, halving the way there from one that it runs at."""
+    runs, fails = (wanted, wanted) if _at(bench, trials, group, wanted) else (group.size, wanted)
+    while abs(fails - runs) > 1:
+        middle = (runs + fails) // 2
+        runs, fails = (middle, fails) if _at(bench, trials, group, middle) else (runs, middle)
+    if fails != runs:
+        error = bench.run(resized(trials, dict.fromkeys(group.places, fails)), watched=False).error
+        group.notes.append(f"It ends at {runs}, because the model does not run at {fails}: {error}")
+    return runs
 
 
 def _at(bench: Bench, trials: Mapping[str, Trial], group: Group, size: int) -> bool:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from engine.digests import digest_file
 from engine.errors import Failure, StepError
 from engine.initial.asked import Asked
 from engine.plain import from_plain, to_plain
-from engine.plan import PlannedModel
 from engine.worker import child
 from engine.worker.trt_worker import Channel
 
@@ -20,16 +17,11 @@ def serve(request: Mapping[str, Any], channel: Channel) -> dict[str, Any]:
     """Explore the model asked for; ``{"findings": ...}`` or ``{"failure": ...}``."""
     warnings.simplefilter("ignore")
     try:
-        from engine.initial import explore
-        from engine.sources import torch_sources
+        from engine.initial import explore, subject
 
         asked: Asked = from_plain(Asked, request["asked"])
-        planned = PlannedModel(
-            asked.file, asked.function, digest_file(Path(asked.file)), asked.weights_file, None
-        )
         channel.send("progress", text="loading the model")
-        model = torch_sources.load_python(planned)
-        found = explore.explore(model, asked, lambda text: channel.send("progress", text=text))
+        found = explore.explore(subject.load(asked), asked, lambda text: channel.send("progress", text=text))
         return {"findings": to_plain(found)}
     except StepError as error:
         return {"failure": error.failure.to_plain()}

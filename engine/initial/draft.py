@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from engine import __version__
 from engine.initial.asked import Asked
@@ -35,7 +36,7 @@ _NO_NAMES = {
 class Choices:
     """What the measuring run decides. ``limits`` are by ``onnx`` and ``engine``, each metric's figure and comment."""
 
-    exporter: Exporter = "dynamo"
+    exporter: Exporter | Literal["none"] = "dynamo"
     exporter_why: str = ""
     base: FloatType = "fp16"
     base_why: str = ""
@@ -76,7 +77,7 @@ def _comment(words: str, indent: str) -> list[str]:
 def _name(asked: Asked) -> str:
     file = Path(asked.file)
     words = (asked.function, file.stem, file.parent.name)
-    word = next((word for word in words if word.lower() not in _NO_NAMES), words[-1])
+    word = next((word for word in words if word and word.lower() not in _NO_NAMES), words[-1])
     return re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") or "model"
 
 
@@ -97,6 +98,8 @@ def relative(path: str, folder: Path) -> str:
 
 
 def _model(asked: Asked, folder: Path) -> list[str]:
+    if asked.onnx:
+        return [f"model: {{onnx: {_quoted(relative(asked.file, folder))}}}", ""]
     lines = ["model:", f"  python: {_quoted(f'{relative(asked.file, folder)}:{asked.function}')}"]
     if asked.weights is not None:
         path = str(asked.weights.path)
@@ -133,10 +136,10 @@ def _inputs(found: Findings) -> Iterator[str]:
         values = f", values: {item.values}" if item.values else ""
         yield f"  {name}: {{dtype: {item.dtype}, shape: [{', '.join(map(str, item.shape))}]{values}}}"
     for name, default in found.left_out.items():
-        yield from _comment(
-            f"Left out: {name}, optional (default {default[:60]}). DECIDE; --input {name}:DTYPE takes it in.",
-            "  ",
-        )
+        told = f"optional (default {default[:60]}). DECIDE; --input {name}:DTYPE takes it in."
+        if default != "None":
+            told = f"no tensor; it stays {default[:60]}. Wrap the model in a module that sets it to have another."
+        yield from _comment(f"Left out: {name}, {told}", "  ")
     yield ""
 
 
@@ -149,6 +152,10 @@ def _outputs(found: Findings) -> Iterator[str]:
 
 
 def _export(asked: Asked, choices: Choices) -> Iterator[str]:
+    if asked.onnx:
+        if asked.opset:
+            yield from (f"export: {{opset: {asked.opset}}}  # as given by --opset; the file has it", "")
+        return
     told = "as given by --opset" if asked.opset else "the language's default"
     yield from _comment(f"Opset: {told}. {choices.exporter_why}", "")
     yield f"export: {{opset: {asked.opset or DEFAULT_OPSET}, exporter: {choices.exporter}}}"

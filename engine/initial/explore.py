@@ -3,47 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from engine.errors import StepError
-from engine.initial import axes, returned, signature, symbolic, trials
+from engine.initial import axes, returned, symbolic, trials
 from engine.initial.asked import Asked
 from engine.initial.attempts import Bench, Trial, describe
 from engine.initial.axes import Group, Position
 from engine.initial.findings import Findings, FoundAxis, FoundInput
 from engine.initial.signature import Signature
+from engine.initial.subject import Subject
 from engine.initial.watch import Need
 from engine.schema import nearest
 
 
-def explore(model: torch.nn.Module, asked: Asked, say: Callable[[str], None]) -> Findings:
+def explore(subject: Subject, asked: Asked, say: Callable[[str], None]) -> Findings:
     """Find out what a recipe must say. Raises StepError for what stands in the way."""
-    model.eval()
-    bench = Bench(model, say)
-    taken = signature.read(model, asked.inputs)
+    bench, taken = Bench(subject.model, say, subject.name), subject.taken
     say("looking for inputs with which it runs")
     sizes = {name: axis.opt for name, axis in asked.axes.items() if axis.opt > 1}
     found, attempt = trials.find(bench, taken, sizes)
-    _require_repeatable(bench, found, attempt.returned)
+    _require_repeatable(bench, found)
     outputs = returned.names(attempt.returned, found)
     say(f"runs with {describe(found)}; looking for dynamic axes")
     groups, static = axes.find(bench, found, attempt.met)
     _check_asked(asked, groups, static, found)
     axes.choose(bench, found, groups, asked.axes)
     _require_ends(bench, found, groups)
-    say("torch.export with " + (", ".join(group.name for group in groups) or "no axis") + " dynamic")
-    kept, lost, problem = symbolic.narrow(bench, found, outputs.names, groups)
+    lost: dict[Position, str] = {}
+    kept, problem = groups, ""
+    if subject.exported:
+        say("torch.export with " + (", ".join(group.name for group in groups) or "no axis") + " dynamic")
+        kept, lost, problem = symbolic.narrow(bench, found, outputs.names, groups, _must(asked))
     _check_asked(asked, kept, static | lost, found)
     return Findings(
-        module=type(model).__name__,
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        module=subject.name,
+        parameters=subject.parameters,
         inputs=_inputs(found, attempt.met, taken, kept, static | lost),
         axes={group.name: _axis(group) for group in kept},
         outputs=outputs.names,
-        outputs_why=outputs.why,
+        outputs_why=outputs.why if subject.exported else "as in the file",
         left_out=dict(taken.left_out) | {name: "None" for name in taken.guesses if name not in found},
         dropped=outputs.dropped,
         export_problem=problem,
@@ -51,10 +52,10 @@ def explore(model: torch.nn.Module, asked: Asked, say: Callable[[str], None]) ->
     )
 
 
-def _require_repeatable(bench: Bench, found: Mapping[str, Trial], first: Any) -> None:
-    second = bench.run(found, watched=False).returned
-    tensors = [[leaf for leaf in pytree.tree_leaves(item) if isinstance(leaf, torch.Tensor)]
-               for item in (first, second)]  # fmt: skip
+def _require_repeatable(bench: Bench, found: Mapping[str, Trial]) -> None:
+    # Not the watched run: torch's own layers take slower paths while they are watched.
+    tensors = [[leaf for leaf in pytree.tree_leaves(bench.run(found, watched=False).returned)
+                if isinstance(leaf, torch.Tensor)] for _ in range(2)]  # fmt: skip
     for one, two in zip(*tensors, strict=False):
         if one.shape != two.shape or not torch.equal(torch.nan_to_num(one), torch.nan_to_num(two)):
             raise StepError(
@@ -76,6 +77,12 @@ def _require_ends(bench: Bench, found: Mapping[str, Trial], groups: Sequence[Gro
                 cause=attempt.error,
                 fix="give a range that it takes with --axis NAME=MIN:OPT:MAX",
             )
+
+
+def _must(asked: Asked) -> set[str]:
+    """Axes that the user names."""
+    return set(asked.axes) | {size for hint in asked.inputs.values() for size in hint.shape or ()
+                              if isinstance(size, str)}  # fmt: skip
 
 
 def _check_asked(
@@ -147,6 +154,9 @@ def _values(name: str, trial: Trial, of: Mapping[Position, Group]) -> tuple[str,
         last = of.get((name, len(trial.shape) - 1))
         most = last.axis.max if last else trial.shape[-1]
         about = "A mask padded on the right, at least one token a row. DECIDE whether yours is."
+        if trial.mask == "drops":
+            about = f"{about} Its ones drop: with the other sense the outputs are not finite."
+            return f"{{mask: {{padding: right, high: {most}, keep: 0, drop: 1}}}}", (about,)
         return f"{{lengths: [1, {most}]}}", (about,)
     if trial.dtype in ("float32", "float16"):
         return "", ("DECIDE: samples are standard normal; give your data's range with 'values'.",)

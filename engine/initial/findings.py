@@ -31,7 +31,7 @@ class FoundAxis:
 class Findings:
     """All of it. ``left_out`` are parameters and ``dropped`` outputs that the recipe does not have, with why.
 
-    ``export_problem`` is what torch.export says when it cannot take the model even at fixed sizes.
+    ``export_problem`` is why torch.export cannot be used, in words that follow its name.
     """
 
     module: str

@@ -31,6 +31,10 @@ _BASE_WHY = {
     "fp32": "FP32: a lower type was not tried.",
     "bf16": "BF16: rehearsed on the CPU with rounding after every op, it stays finite and close.",
 }
+_TRACED = (
+    "The torchscript exporter records one pass: a Python branch or loop stays as it was in that pass, and the"
+    " errors below do not prove other inputs. DECIDE whether the model has any."
+)
 Say = Callable[[str], None]
 
 
@@ -39,7 +43,7 @@ def choose(asked: Asked, found: Findings, folder: Path, say: Say) -> Choices:
     choices = _first(asked, found)
     record = _run(asked, found, choices, folder, say)
     if record.failure is not None and record.failed_step == "export" and choices.exporter == "dynamo":
-        why = f"The dynamo exporter did not take the model: {record.failure.symptom[:300]}"
+        why = f"The dynamo exporter did not take the model: {record.failure.symptom[:300]}. {_TRACED}"
         choices = replace(choices, exporter="torchscript", exporter_why=why)
         say("the dynamo exporter does not take it, trying torchscript")
         record = _run(asked, found, choices, folder, say)
@@ -62,9 +66,11 @@ def choose(asked: Asked, found: Findings, folder: Path, say: Say) -> Choices:
 def _first(asked: Asked, found: Findings) -> Choices:
     base = asked.base or "fp16"
     why = _BASE_WHY[base] + (" Asked for by --base." if asked.base else "")
+    if asked.onnx:
+        return Choices("none", "", base, why)
     if not found.export_problem:
         return Choices(base=base, base_why=why, exporter_why="torch.export takes the model.")
-    reason = f"torch.export does not take the model: {found.export_problem}"
+    reason = f"torch.export {found.export_problem}. {_TRACED}"
     return Choices("torchscript", reason, base, why)
 
 
@@ -79,7 +85,8 @@ def _run(asked: Asked, found: Findings, choices: Choices, folder: Path, say: Say
 
     def observe(event: interpret.Event) -> None:
         if event["kind"] == "step-start":
-            say(f"measuring with {choices.exporter}, {choices.base}: {event['step']}")
+            through = "" if choices.exporter == "none" else f"with {choices.exporter}, "
+            say(f"measuring {through}{choices.base}: {event['step']}")
 
     with workspace.claim(out):
         record = interpret.run(plan, out, "rehearse", observe)
@@ -138,9 +145,12 @@ def _limited(choices: Choices, record: Record) -> Choices:
     why: dict[str, str] = {}
     plan = record.plan
     shapes = "; ".join(f"{name} {sizes_text(plan.shapes[name])}".strip() for name in plan.parity_shapes)
+    started = choices.exporter == "none"
+    first = "the rewritten graph against the file" if started else "ONNX Runtime in FP32 against PyTorch"
+    against = "the file" if started else "PyTorch in FP32"
     for key, step, told in (
-        ("onnx", "parity", "ONNX Runtime in FP32 against PyTorch"),
-        ("engine", "rehearse", f"{choices.base} rehearsed on the CPU against PyTorch in FP32"),
+        ("onnx", "parity", first[0].upper() + first[1:]),
+        ("engine", "rehearse", f"{choices.base} rehearsed on the CPU against {against}"),
     ):
         found = _compared(record, step)
         worst = {metric: max(getattr(item, metric) for item in found) for metric in _METRICS}

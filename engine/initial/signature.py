@@ -12,6 +12,7 @@ import torch
 
 from engine.errors import StepError
 from engine.initial.asked import Hint
+from engine.initial.attempts import Trial
 from engine.schema import nearest
 
 _INDEX_WORDS = {"id", "ids", "idx", "index", "indices", "token", "tokens", "label", "labels"}
@@ -32,11 +33,15 @@ class Guess:
 
 @dataclass(frozen=True)
 class Signature:
-    """Inputs to try, and optional parameters left out with their default as text."""
+    """Inputs to try, and optional parameters left out with their default as text.
+
+    ``start`` is the one starting point, where it need not be guessed.
+    """
 
     guesses: Mapping[str, Guess]
     left_out: Mapping[str, str]
     companions: tuple[str, ...] = ()
+    start: Mapping[str, Trial] | None = None
 
 
 def read(model: torch.nn.Module, hints: Mapping[str, Hint]) -> Signature:
@@ -109,7 +114,7 @@ def _guess(name: str, parameter: Any, hint: Hint | None, docs: str) -> Guess:
     words = set(name.lower().split("_"))
     if words & _INDEX_WORDS or name in _COMPANIONS:
         return Guess("int64", shape, why)
-    return Guess("float32", shape, why)
+    return Guess("bool" if "mask" in words else "float32", shape, why)
 
 
 def _documented(name: str, docs: str) -> tuple[int | str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,9 +14,17 @@ from engine.torch_model import Port
 
 
 def narrow(
-    bench: Bench, trials: Mapping[str, Trial], outputs: Sequence[str], groups: Sequence[Group]
+    bench: Bench,
+    trials: Mapping[str, Trial],
+    outputs: Sequence[str],
+    groups: Sequence[Group],
+    must: Collection[str],
 ) -> tuple[list[Group], dict[Position, str], str]:
-    """Groups that export keeps, why each other is lost, and what export says when it takes not even fixed sizes."""
+    """Groups that export keeps, why each other is lost, and why export cannot be used, if so.
+
+    It cannot when it takes not even fixed sizes, or loses an axis whose name is in ``must``: the other exporter
+    then gets all groups.
+    """
     port = Port(bench.model, list(trials), outputs).eval()
     moving = [group for group in groups if group.axis.min < group.axis.max]
     kept, error = _try(bench, port, trials, groups, moving)
@@ -25,7 +33,7 @@ def narrow(
     bench.say("torch.export refuses all axes together; trying them one by one")
     _, fixed_error = _try(bench, port, trials, groups, [])
     if fixed_error:
-        return list(groups), {}, fixed_error
+        return list(groups), {}, f"does not take the model: {fixed_error}"
     chosen: list[Group] = []
     lost: dict[Position, str] = {}
     for group in moving:
@@ -38,11 +46,29 @@ def narrow(
             else:
                 group.axis = whole
         if error:
-            lost |= dict.fromkeys(group.places, f"torch.export cannot keep it dynamic: {error}")
+            error += _unrolled(bench, error)
+        if error and group.name in must:
+            return list(groups), {}, f"cannot keep axis '{group.name}' dynamic, as is asked: {error}"
+        if error:
+            why = (
+                f"torch.export cannot keep it dynamic: {error}. The torchscript exporter may;"
+                f" --axis {group.name}=MIN:OPT:MAX has init try it"
+            )
+            lost |= dict.fromkeys(group.places, why)
         else:
             chosen.append(group)
     kept, _ = _try(bench, port, trials, groups, chosen)
     return kept, lost, ""
+
+
+def _unrolled(bench: Bench, error: str) -> str:
+    """Why export fixes an axis of a recurrent model; empty where that is not the reason."""
+    layers = [
+        f"'{name}'" for name, layer in bench.model.named_modules() if isinstance(layer, torch.nn.RNNBase)
+    ]
+    if not layers or "specialized it" not in error:
+        return ""
+    return f" (it traces recurrent layers, here {', '.join(layers[:3])}, step by step over time)"
 
 
 def _try(

@@ -5,7 +5,11 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch.utils import _pytree as pytree
 
 from engine.errors import StepError
 from engine.initial.attempts import Attempt, Bench, Trial, describe
@@ -25,16 +29,20 @@ def find(
 ) -> tuple[dict[str, Trial], Attempt]:
     """Trials with which the model runs, and that run. Raises StepError saying what was tried."""
     required = {name: guess for name, guess in signature.guesses.items() if name not in signature.companions}
-    for start in _starts(required, axis_sizes):
+    starts: Iterable[dict[str, Trial]] = (
+        [dict(signature.start)] if signature.start is not None else _starts(required, axis_sizes)
+    )
+    for start in starts:
         found = _mend(bench, start) or _resize(bench, start)
         if found is not None:
-            return _with_companions(bench, signature, _bounded(bench, *_same_rank(bench, found)))
+            found = _bounded(bench, *_same_rank(bench, found))
+            return _with_companions(bench, signature, _with_masks(bench, *found))
         if bench.count > _MOST:
             break
     shown = list(dict.fromkeys(bench.history))
     listed = "\n".join(f"        {line}" for line in shown[-6:])
     raise StepError(
-        f"no inputs were found with which {type(bench.model).__name__} runs ({bench.count} attempts)",
+        f"no inputs were found with which {bench.name} runs ({bench.count} attempts)",
         klass="shape",
         cause=f"the last of them:\n{listed}",
         fix="say what it takes with --input NAME:DTYPE:SHAPE",
@@ -67,6 +75,28 @@ def _bounded(bench: Bench, trials: dict[str, Trial], attempt: Attempt) -> tuple[
     return _mend(bench, wider) or (trials, attempt)
 
 
+def _with_masks(bench: Bench, trials: dict[str, Trial], attempt: Attempt) -> tuple[dict[str, Trial], Attempt]:
+    """Take whole-numbered inputs for masks, by name or because zeros and ones by chance give no finite outputs."""
+    for name, trial in trials.items():
+        if len(trial.shape) < 2 or trial.below is not None or trial.dtype.startswith("float"):
+            continue
+        if "mask" not in name.lower() and _finite(attempt):
+            continue
+        for sense in ("keeps", "drops"):
+            masked = trials | {name: replace(trial, mask=sense)}
+            # Not watched: torch's own attention takes another path then, which hides rows that are masked whole.
+            tried = bench.run(masked, watched=False)
+            if not tried.error and _finite(tried):
+                trials, attempt = masked, replace(attempt, returned=tried.returned)
+                break
+    return trials, attempt
+
+
+def _finite(attempt: Attempt) -> bool:
+    leaves = [leaf for leaf in pytree.tree_leaves(attempt.returned) if isinstance(leaf, torch.Tensor)]
+    return all(bool(torch.isfinite(leaf).all()) for leaf in leaves)
+
+
 def _with_companions(
     bench: Bench, signature: Signature, found: tuple[dict[str, Trial], Attempt]
 ) -> tuple[dict[str, Trial], Attempt]:
@@ -74,7 +104,7 @@ def _with_companions(
     trials, attempt = found
     for name in signature.companions:
         first = next(iter(trials.values()))
-        mask = Trial("int64", list(first.shape), named=dict(first.named), mask=True)
+        mask = Trial("int64", list(first.shape), named=dict(first.named), mask="keeps")
         more = trials | {name: mask}
         ordered = {key: more[key] for key in signature.guesses if key in more}
         tried = bench.run(ordered)
@@ -181,7 +211,7 @@ def _resize(bench: Bench, start: Mapping[str, Trial]) -> tuple[dict[str, Trial],
         for name in _resizable(trials, names):
             tried = copy.deepcopy(trials)
             for axis in _free(tried[name]):
-                tried[name].shape[axis] = size
+                _set(tried, name, axis, size)
             if _too_large(tried[name].shape) or bench.count > _MOST:
                 continue
             bench.say(f"trying {describe(tried)}")
@@ -197,6 +227,15 @@ def _resizable(trials: Mapping[str, Trial], names: Sequence[str]) -> list[str]:
 
 def _free(trial: Trial) -> list[int]:
     return [axis for axis in range(1, len(trial.shape)) if axis not in trial.fixed]
+
+
+def _set(trials: Mapping[str, Trial], name: str, axis: int, size: int) -> None:
+    """Give an axis its size, and every other one that has its symbol."""
+    trials[name].shape[axis] = size
+    symbol = trials[name].tied.get(axis)
+    for trial in trials.values() if symbol else ():
+        for other, there in trial.tied.items():
+            trial.shape[other] = size if there == symbol else trial.shape[other]
 
 
 def _too_large(shape: Sequence[int]) -> bool:

@@ -44,6 +44,14 @@ class Unmet(BaseException):
         self.shape = tuple(tensor.shape)
 
 
+class NoTensor(BaseException):
+    """The model looks up a word in an input: it takes a mapping. A BaseException for the same reason."""
+
+    def __init__(self, root: str, key: str) -> None:
+        super().__init__(root, key)
+        self.root, self.key = root, key
+
+
 class Watch(TorchFunctionMode):
     """Use as a context around one call of the model. ``met`` lists, by input, the needs in order of use."""
 
@@ -71,6 +79,8 @@ class Watch(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
+        if name == "__getitem__" and isinstance(args[1], str) and (roots := _roots(args[0])):
+            raise NoTensor(sorted(roots)[0], args[1])
         ask = _OPERATORS.get(name)
         if ask is not None:
             for tensor, need in ask(self._where(name), args, kwargs):

@@ -148,7 +148,7 @@ def adopt(plan: Plan, target: Path) -> tuple[ir.Model, list[Path]]:
     copied = _copy(model, target.parent)
     if model.functions:
         common.InlinePass()(model)
-    _plain_inputs(model)
+    plain_inputs(model)
     _name_nodes(model)
     if any("pkg.torch.onnx.name_scopes" in node.metadata_props for node in model.graph.all_nodes()):
         provenance.condense_dynamo(model, wrapper="")
@@ -168,13 +168,18 @@ def _check_opset(model: ir.Model, plan: Plan) -> None:
             what, fix="leave export.opset out, or convert the file", where="export.opset", usage=True
         )
     try:
-        tool = toolchain.resolve(plan.build.toolchain)
+        require_opset(model, plan.model.file, toolchain.resolve(plan.build.toolchain))
     except RecipeError:
         return  # the build step says so
+
+
+def require_opset(model: ir.Model, file: str, tool: toolchain.Toolchain) -> None:
+    """Raise StepError for an opset that the toolchain does not take."""
+    written = model.opset_imports.get("", 0)
     limit = toolchain.opset_limit(tool.module, tool.version)
     if written > limit:
         raise StepError(
-            f"{Path(plan.model.file).name} has opset {written}, above {limit}, the newest that {tool.module}"
+            f"{Path(file).name} has opset {written}, above {limit}, the newest that {tool.module}"
             f" {tool.version} takes",
             cause="the parser itself would not say so",
             fix=f"write the file with opset {limit} or lower", where=_WHERE, usage=True,
@@ -202,7 +207,7 @@ def _copy(model: ir.Model, folder: Path) -> list[Path]:
     return [folder / name for name in names.values()]
 
 
-def _plain_inputs(model: ir.Model) -> None:
+def plain_inputs(model: ir.Model) -> None:
     """Old files list their weights among the inputs as well."""
     for value in [value for value in model.graph.inputs if value.name in model.graph.initializers]:
         model.graph.inputs.remove(value)
