@@ -258,6 +258,10 @@ class _Builder:
         value = _resolve(text)
         if isinstance(value, float) and value in (float("inf"), float("-inf")):
             self._report(event, f"{text} is larger than any number here can be")
+        if value == 0.0 and isinstance(value, float) and re.search("[1-9]", re.split("[eE]", text)[0]):
+            self._report(
+                event, f"{text} is nearer to 0 than any other number here can be", "write 0 or a larger one"
+            )
         return value
 
     def _report(self, event: yaml.Event, what: str, hint: str = "") -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
-from engine.checks import hardware, limits, model, values
-from engine.errors import Place, Problem, RecipeError
+from engine.checks import hardware, limits, model, sizes, values
+from engine.errors import Place, Problem, RecipeError, quoted
 from engine.paths import data_dir
 from engine.recipe import LoadedRecipe, Override
 from engine.schema import nearest
@@ -14,7 +15,7 @@ from engine.schema import nearest
 def problems(loaded: LoadedRecipe) -> list[Problem]:
     """Every semantic problem, in file order."""
     checks = (
-        _axes, _inputs, values.problems, values.memory, _outputs, model.problems, hardware.problems, _rewrites,
+        _axes, _inputs, values.problems, sizes.memory, _outputs, model.problems, hardware.problems, _rewrites,
         _precision, limits.problems,
     )  # fmt: skip
     found = [problem for check in checks for problem in check(loaded)]
@@ -65,8 +66,8 @@ def _rewrites(loaded: LoadedRecipe) -> Iterator[Problem]:
     for index, rewrite in enumerate(loaded.recipe.rewrites or ()):
         where = ("rewrites", index, "rule")
         if rewrite.rule.endswith(".yaml"):
-            if not (loaded.beside(*where) / rewrite.rule).is_file():
-                yield at(where, f"no rule file '{rewrite.rule}' beside the recipe")
+            if not os.path.isfile(loaded.beside(*where) / rewrite.rule):
+                yield at(where, f"no rule file {quoted(rewrite.rule)} beside the recipe")
         elif rewrite.rule not in known:
             hint = nearest(rewrite.rule, known) or "rules: " + ", ".join(sorted(known))
             yield at(where, f"no rule '{rewrite.rule}'", hint)

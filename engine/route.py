@@ -9,6 +9,7 @@ from pathlib import Path
 
 from engine import accept, interpret, record, report, workspace
 from engine.accept import Verdict
+from engine.checks import hardware
 from engine.claims import Claim
 from engine.digests import digest_file
 from engine.document import KeyPath
@@ -48,6 +49,8 @@ def run(
     beside the recipe itself.
     """
     loaded, planned = make_plan(path)
+    if found := hardware.asked(loaded):
+        raise RecipeError(found)
     beside = Path(loaded.document.file).parent
     folder = out or beside / "port"
     report_file = (out or beside) / REPORT

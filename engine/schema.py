@@ -74,10 +74,18 @@ def _is_integer(checker: Any, instance: Any) -> bool:
     return isinstance(instance, int) and not isinstance(instance, bool)
 
 
+def _type(validator: Any, kinds: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    """A number is kept as a float: a whole number that a float cannot hold would be another one."""
+    yield from _BASE_TYPE(validator, kinds, instance, schema)
+    if kinds == "number" and _is_integer(None, instance) and float(instance) != instance:
+        yield jsonschema.ValidationError("is not exact")
+
+
 _BASE = jsonschema.Draft202012Validator
+_BASE_TYPE = _BASE.VALIDATORS["type"]
 _Validator = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
     _BASE,
-    validators={"pattern": _pattern, "const": _const},
+    validators={"pattern": _pattern, "const": _const, "type": _type},
     type_checker=_BASE.TYPE_CHECKER.redefine("integer", _is_integer),
 )
 
@@ -141,6 +149,10 @@ def _missing(document: Document, path: Any, error: Any) -> Iterator[Problem]:
 def _wrong_type(document: Document, path: Any, error: Any) -> Iterator[Problem]:
     kinds = error.validator_value if isinstance(error.validator_value, list) else [error.validator_value]
     wanted = " or ".join(_NAMES[kind] for kind in kinds)
+    if kinds == ["number"] and _is_integer(None, error.instance):
+        what = f"{_spot(path)}{_show(error.instance)} has more digits than a number here keeps"
+        yield document.problem(path, what, f"the nearest that it keeps is {float(error.instance)!r}")
+        return
     what = f"{_spot(path)}expected {wanted}, got {_show(error.instance)}"
     hint = hints.for_type(str(path[-1]) if path else "", kinds, error.instance)
     if "pattern" in error.schema:
@@ -165,6 +177,8 @@ def _bad_pattern(document: Document, path: Any, error: Any) -> Iterator[Problem]
 
 
 def _too_small(document: Document, path: Any, error: Any) -> Iterator[Problem]:
+    if error.schema.get("type") == "integer" and not _is_integer(None, error.instance):
+        return  # its type is the fault
     side = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most"}[error.validator]
     what = f"{_spot(path)}{_show(error.instance)}: must be {side} {error.validator_value}"
     yield document.problem(path, what)
