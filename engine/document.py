@@ -255,7 +255,7 @@ class _Builder:
         if len(text) > MAX_DIGITS and (_INT.match(text) or _FLOAT.match(text)):
             self._report(event, f"a number of {len(text):,} characters; {MAX_DIGITS} are the most")
             return 0
-        value = _resolve(text)
+        value = resolve(text)
         if isinstance(value, float) and value in (float("inf"), float("-inf")):
             self._report(event, f"{text} is larger than any number here can be")
         if value == 0.0 and isinstance(value, float) and re.search("[1-9]", re.split("[eE]", text)[0]):
@@ -281,7 +281,8 @@ def _mark(first: yaml.Event, last: yaml.Event) -> Mark:
     return Mark(start.line, start.column, max(1, width))
 
 
-def _resolve(text: str) -> Any:
+def resolve(text: str) -> Any:
+    """What a plain scalar stands for; the text itself where it is no other value."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in "+-.0123456789":
