@@ -6,6 +6,7 @@ https://docs.oasis-open.org/sarif/sarif/v2.1.0/.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Any
@@ -69,4 +70,4 @@ def _result(problem: Problem) -> dict[str, Any]:
 def _uri(file: str) -> str:
     """A relative path stays relative, for whoever reads the log to resolve against the checkout."""
     path = PurePath(file)
-    return path.as_uri() if path.is_absolute() else quote(path.as_posix())
+    return ("file://" if path.is_absolute() else "") + quote(os.fsencode(path.as_posix()))

@@ -23,6 +23,7 @@ class Exit(enum.IntEnum):
     STEP_FAILED = 3
     BUG = 4
     INTERRUPTED = 130
+    READER_GONE = 141
 
 
 @dataclass(frozen=True, order=True)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
-from engine.checks import hardware, limits, model, sizes, values
-from engine.errors import Place, Problem, RecipeError, quoted
-from engine.paths import data_dir
+from engine.checks import hardware, limits, model, rules, sizes, values
+from engine.errors import Place, Problem, RecipeError
 from engine.recipe import LoadedRecipe, Override
 from engine.schema import nearest
 
@@ -15,7 +13,7 @@ from engine.schema import nearest
 def problems(loaded: LoadedRecipe) -> list[Problem]:
     """Every semantic problem, in file order."""
     checks = (
-        _axes, _inputs, values.problems, sizes.memory, _outputs, model.problems, hardware.problems, _rewrites,
+        _axes, _inputs, values.problems, sizes.memory, _outputs, model.problems, hardware.problems, rules.problems,
         _precision, limits.problems,
     )  # fmt: skip
     found = [problem for check in checks for problem in check(loaded)]
@@ -58,19 +56,6 @@ def _outputs(loaded: LoadedRecipe) -> Iterator[Problem]:
             yield at(("outputs", index), f"output '{name}' stands twice")
         if name in recipe.inputs:
             yield at(("outputs", index), f"'{name}' is both an input and an output", "rename the output")
-
-
-def _rewrites(loaded: LoadedRecipe) -> Iterator[Problem]:
-    at = loaded.document.problem
-    known = {file.stem for file in data_dir("rewrites").glob("*.yaml")}
-    for index, rewrite in enumerate(loaded.recipe.rewrites or ()):
-        where = ("rewrites", index, "rule")
-        if rewrite.rule.endswith(".yaml"):
-            if not os.path.isfile(loaded.beside(*where) / rewrite.rule):
-                yield at(where, f"no rule file {quoted(rewrite.rule)} beside the recipe")
-        elif rewrite.rule not in known:
-            hint = nearest(rewrite.rule, known) or "rules: " + ", ".join(sorted(known))
-            yield at(where, f"no rule '{rewrite.rule}'", hint)
 
 
 def _precision(loaded: LoadedRecipe) -> Iterator[Problem]:
