@@ -69,12 +69,14 @@ class Document:
 
     def problem(self, path: KeyPath, what: str, hint: str = "", key: bool = False) -> Problem:
         mark = self.mark(path, key)
-        return _problem(self.file, self.lines, mark, what, hint)
+        return _problem(self.file, self.lines, mark, what, hint, "recipe")
 
 
-def _problem(file: str, lines: tuple[str, ...], mark: Mark, what: str, hint: str = "") -> Problem:
+def _problem(
+    file: str, lines: tuple[str, ...], mark: Mark, what: str, hint: str = "", kind: str = "yaml"
+) -> Problem:
     text = lines[mark.line] if mark.line < len(lines) else ""
-    return Problem(what, Place(file, mark.line + 1, mark.column + 1), text, mark.width, hint)
+    return Problem(what, Place(file, mark.line + 1, mark.column + 1), text, mark.width, hint, kind)
 
 
 def read(path: Path, name: str | None = None) -> Document:
@@ -110,7 +112,7 @@ def _text(raw: bytes, name: str) -> str:
         line = raw.count(b"\n", 0, error.start) + 1
         column = error.start - (raw.rfind(b"\n", 0, error.start) + 1) + 1
         raise RecipeError(
-            [Problem(f"byte 0x{raw[error.start]:02x} is not UTF-8", Place(name, line, column))]
+            [Problem(f"byte 0x{raw[error.start]:02x} is not UTF-8", Place(name, line, column), kind="yaml")]
         ) from None
 
 
@@ -161,7 +163,7 @@ def _syntax_problem(error: yaml.YAMLError, name: str, lines: tuple[str, ...]) ->
     context = getattr(error, "context", None)
     what = f"not valid YAML: {what}" + (f" ({context})" if context else "")
     if mark is None:
-        return Problem(f"{name}: {what}")
+        return Problem(f"{name}: {what}", kind="yaml")
     line, column = min(mark.line, len(lines) - 1), mark.column
     if context_mark and context_mark.line < line and ("flow" in str(context) or "quoted" in str(context)):
         what += f"; what opens here is not closed before line {line + 1}"

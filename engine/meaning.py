@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from engine.checks import hardware, limits, model, rules, sizes, values
 from engine.errors import Place, Problem, RecipeError
 from engine.recipe import LoadedRecipe, Override
 from engine.schema import nearest
 
+Check = Callable[[LoadedRecipe], Iterator[Problem]]
+
 
 def problems(loaded: LoadedRecipe) -> list[Problem]:
     """Every semantic problem, in file order."""
-    checks = (
-        _axes, _inputs, values.problems, sizes.memory, _outputs, model.problems, hardware.problems, rules.problems,
-        _precision, limits.problems,
-    )  # fmt: skip
-    found = [problem for check in checks for problem in check(loaded)]
+    checks: dict[str, tuple[Check, ...]] = {
+        "axes": (_axes,), "inputs": (_inputs, values.problems, sizes.memory), "outputs": (_outputs,),
+        "model": (model.problems,), "hardware": (hardware.problems,), "rewrites": (rules.problems,),
+        "precision": (_precision,), "limits": (limits.problems,),
+    }  # fmt: skip
+    # What is wrong with the form of a rule file has its kind already.
+    found = [replace(problem, kind=subject) if problem.kind == "recipe" else problem
+             for subject, parts in checks.items() for part in parts for problem in part(loaded)]  # fmt: skip
     return sorted(found, key=lambda problem: problem.place or Place("", 0, 0))
 
 

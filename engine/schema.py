@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -98,11 +99,9 @@ def _position(problem: Problem) -> tuple[str, int, int, str]:
 def _explain(document: Document, error: Any) -> Iterator[Problem]:
     path = tuple(error.absolute_path)
     inside_names = "propertyNames" in error.absolute_schema_path
-    handler = _bad_name if inside_names else _HANDLERS.get(error.validator)
-    if handler is not None:
-        yield from handler(document, path, error)
-        return
-    yield document.problem(path, f"{_spot(path)}{error.message}")
+    kind, handler = ("name", _bad_name) if inside_names else _HANDLERS[error.validator]
+    for problem in handler(document, path, error):
+        yield replace(problem, kind=kind)
 
 
 def _spot(path: tuple[str | int, ...]) -> str:
@@ -220,19 +219,21 @@ def _show(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-_HANDLERS: dict[str, Any] = {
-    "additionalProperties": _unknown_keys,
-    "required": _missing,
-    "type": _wrong_type,
-    "enum": _not_in,
-    "const": _not_const,
-    "pattern": _bad_pattern,
-    "minimum": _too_small,
-    "exclusiveMinimum": _too_small,
-    "maximum": _too_small,
-    "minItems": _too_few,
-    "maxItems": _wrong_length,
-    "minProperties": _too_few,
-    "maxProperties": _wrong_length,
-    "minLength": _too_few,
+Handler = Callable[[Document, Any, Any], Iterator[Problem]]
+# A keyword of the schema -> kind of the problem, and who puts it into words.
+_HANDLERS: dict[str, tuple[str, Handler]] = {
+    "additionalProperties": ("unknown-key", _unknown_keys),
+    "required": ("missing-key", _missing),
+    "type": ("type", _wrong_type),
+    "enum": ("choice", _not_in),
+    "const": ("choice", _not_const),
+    "pattern": ("form", _bad_pattern),
+    "minimum": ("range", _too_small),
+    "exclusiveMinimum": ("range", _too_small),
+    "maximum": ("range", _too_small),
+    "minItems": ("length", _too_few),
+    "maxItems": ("length", _wrong_length),
+    "minProperties": ("length", _too_few),
+    "maxProperties": ("length", _wrong_length),
+    "minLength": ("length", _too_few),
 }
