@@ -156,7 +156,10 @@ def _wrong_type(document: Document, path: Any, error: Any) -> Iterator[Problem]:
     hint = hints.for_type(str(path[-1]) if path else "", kinds, error.instance)
     if "pattern" in error.schema:
         hint = ""  # its description says more about the form
-    yield document.problem(path, what, hint or _describe(error.schema))
+    hint = hint or _describe(error.schema)
+    if error.instance is None and path:
+        hint = f"{hint}\n        null only removes a key that the recipe named by 'extends' sets".lstrip()
+    yield document.problem(path, what, hint)
 
 
 def _not_in(document: Document, path: Any, error: Any) -> Iterator[Problem]:

@@ -277,6 +277,6 @@ def bases() -> list[tuple[Any, Path]]:
     """Data and folder of every valid recipe of the tests and of ``recipes/``."""
     accepted = sorted((ROOT / "tests" / "recipes" / "accept").glob("*.yaml"))
     files = [*accepted, *sorted(ROOT.glob("recipes/*/recipe.yaml"))]
-    # Without its base a variant lacks what the base brings; tests/test_extends.py has those.
+    # Without its base a variant lacks what the base brings; tests/variants.py has those.
     files = [file for file in files if "\nextends:" not in f"\n{file.read_text()}"]
     return [(document.read(file).data, file.parent) for file in files]
