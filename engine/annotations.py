@@ -6,6 +6,7 @@ https://docs.oasis-open.org/sarif/sarif/v2.1.0/.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Any
@@ -14,7 +15,27 @@ from urllib.parse import quote
 from engine import __version__
 from engine.errors import Problem
 
-RULE = "recipe"
+# Stable ids: whoever silences or counts a kind of problem names it by these.
+KINDS = {
+    "yaml": "The text is no YAML of the recipe language.",
+    "unknown-key": "A key that the language does not have at this place.",
+    "missing-key": "A key that must be there is missing.",
+    "type": "A value of the wrong type.",
+    "choice": "A value that is none of those allowed.",
+    "form": "Text that does not have the right form.",
+    "range": "A number that is too small or too large.",
+    "length": "Too few or too many entries.",
+    "name": "A name that is not allowed.",
+    "axes": "Axes whose profile cannot hold, or that nothing uses.",
+    "inputs": "Inputs, sizes or sample values that cannot hold.",
+    "outputs": "Outputs that stand twice or are inputs.",
+    "model": "A model source that cannot be used as written.",
+    "hardware": "What the toolchain or the target GPU does not take.",
+    "rewrites": "Rewrite rules that are not there or not usable.",
+    "precision": "Types that contradict each other or change nothing.",
+    "limits": "Limits that can never fail or never pass, and waivers of none.",
+    "recipe": "A recipe that cannot be read or merged.",
+}
 
 
 def github(problems: Iterable[Problem]) -> list[str]:
@@ -43,12 +64,12 @@ def _property(text: str) -> str:
 
 def sarif(problems: Iterable[Problem]) -> dict[str, Any]:
     """A SARIF log with one run; columns count code points, as everywhere in Portwright."""
-    rule = {"id": RULE, "name": "RecipeProblem",
-            "shortDescription": {"text": "The recipe is wrong."},
-            "fullDescription": {"text": "The recipe breaks its schema or says something that cannot hold."},
-            "help": {"text": "Every key is described in docs/recipe-reference.md."},
-            "defaultConfiguration": {"level": "error"}}  # fmt: skip
-    driver = {"name": "portwright", "version": __version__, "rules": [rule]}
+    rules = [{"id": f"recipe/{kind}", "name": "Recipe" + "".join(map(str.capitalize, kind.split("-"))),
+              "shortDescription": {"text": text}, "fullDescription": {"text": text},
+              "help": {"text": "Every key is described in docs/recipe-reference.md."},
+              "defaultConfiguration": {"level": "error"}}
+             for kind, text in KINDS.items()]  # fmt: skip
+    driver = {"name": "portwright", "version": __version__, "rules": rules}
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints",
            "results": [_result(problem) for problem in problems]}  # fmt: skip
     return {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
@@ -56,7 +77,8 @@ def sarif(problems: Iterable[Problem]) -> dict[str, Any]:
 
 def _result(problem: Problem) -> dict[str, Any]:
     message = "\n".join(filter(None, (problem.what, problem.hint)))
-    result: dict[str, Any] = {"ruleId": RULE, "ruleIndex": 0, "level": "error", "message": {"text": message}}
+    result: dict[str, Any] = {"ruleId": f"recipe/{problem.kind}", "ruleIndex": list(KINDS).index(problem.kind),
+                              "level": "error", "message": {"text": message}}  # fmt: skip
     place = problem.place
     if place is not None:
         region = {"startLine": place.line, "startColumn": place.column,
@@ -69,4 +91,4 @@ def _result(problem: Problem) -> dict[str, Any]:
 def _uri(file: str) -> str:
     """A relative path stays relative, for whoever reads the log to resolve against the checkout."""
     path = PurePath(file)
-    return path.as_uri() if path.is_absolute() else quote(path.as_posix())
+    return ("file://" if path.is_absolute() else "") + quote(os.fsencode(path.as_posix()))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import io
+import os
 import sys
 import tempfile
 import traceback
@@ -38,7 +40,8 @@ def cli(context: click.Context, debug: bool) -> None:
 
     \b
     Exit codes: 0 accepted, 1 ran but not accepted, 2 recipe or usage wrong,
-    3 a step failed, 4 a fault of Portwright, 130 interrupted.
+    3 a step failed, 4 a fault of Portwright, 130 interrupted,
+    141 whoever read the output went away.
     """
     context.obj = debug
 
@@ -46,8 +49,12 @@ def cli(context: click.Context, debug: bool) -> None:
 def main() -> None:
     """Entry point of ``portwright``."""
     debug = "--debug" in sys.argv
+    _say_anything()
     try:
         code = cli(standalone_mode=False)
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit):  # click makes an exit of a broken pipe, and of nothing else here
+        code = _reader_gone()
     except click.exceptions.Abort:
         code = Exit.INTERRUPTED
     except click.ClickException as error:
@@ -60,8 +67,6 @@ def main() -> None:
             traceback.print_exc()
         click.echo(_told(error), err=True)
         code = error.exit_code
-    except BrokenPipeError:
-        code = Exit.ACCEPTED
     except OSError as error:
         from engine import workspace
 
@@ -75,6 +80,31 @@ def main() -> None:
     sys.exit(int(code or 0))
 
 
+def _reader_gone() -> Exit:
+    """A reader that went away, such as ``head``, ends the command quietly; 0 and 1 would be verdicts."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):  # what is still buffered is flushed at exit and has nowhere to go
+        os.dup2(nowhere, stream)
+    return Exit.READER_GONE
+
+
+def _say_anything() -> None:
+    """No name of a file and no text of a recipe may end the command because the locale lacks a letter."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            if stream.encoding.lower().replace("_", "-") in (
+                "ascii",
+                "us-ascii",
+                "ansi-x3.4-1968",
+                "utf-8",
+                "utf8",
+            ):
+                # Bytes of a path that are no UTF-8, or that Python did not decode, are printed as they are.
+                stream.reconfigure(encoding="utf-8", errors="surrogateescape")
+            else:
+                stream.reconfigure(errors="backslashreplace")
+
+
 def _told(error: PortwrightError) -> str:
     if isinstance(error, RecipeError) and len(error.problems) > 1:
         return f"{error}\n{len(error.problems)} problems"
@@ -86,7 +116,7 @@ def _bug(debug: bool) -> Exit:
     if debug:
         click.echo(text, err=True)
     with tempfile.NamedTemporaryFile(
-        "w", prefix="portwright-", suffix=".log", delete=False, encoding="utf-8"
+        "w", prefix="portwright-", suffix=".log", delete=False, encoding="utf-8", errors="surrogateescape"
     ) as log:
         log.write(f"portwright {__version__}\n{' '.join(sys.argv)}\n{text}")
     last = text.strip().splitlines()[-1]

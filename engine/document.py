@@ -73,12 +73,14 @@ class Document:
 
     def problem(self, path: KeyPath, what: str, hint: str = "", key: bool = False) -> Problem:
         mark = self.mark(path, key)
-        return _problem(self.file, self.lines, mark, what, hint)
+        return _problem(self.file, self.lines, mark, what, hint, "recipe")
 
 
-def _problem(file: str, lines: tuple[str, ...], mark: Mark, what: str, hint: str = "") -> Problem:
+def _problem(
+    file: str, lines: tuple[str, ...], mark: Mark, what: str, hint: str = "", kind: str = "yaml"
+) -> Problem:
     text = lines[mark.line] if mark.line < len(lines) else ""
-    return Problem(what, Place(file, mark.line + 1, mark.column + 1), text, mark.width, hint)
+    return Problem(what, Place(file, mark.line + 1, mark.column + 1), text, mark.width, hint, kind)
 
 
 def read(path: Path, name: str | None = None) -> Document:
@@ -114,7 +116,7 @@ def _text(raw: bytes, name: str) -> str:
         line = raw.count(b"\n", 0, error.start) + 1
         column = error.start - (raw.rfind(b"\n", 0, error.start) + 1) + 1
         raise RecipeError(
-            [Problem(f"byte 0x{raw[error.start]:02x} is not UTF-8", Place(name, line, column))]
+            [Problem(f"byte 0x{raw[error.start]:02x} is not UTF-8", Place(name, line, column), kind="yaml")]
         ) from None
 
 
@@ -181,7 +183,7 @@ def _syntax_problem(error: yaml.YAMLError, name: str, lines: tuple[str, ...]) ->
     context = getattr(error, "context", None)
     what = f"not valid YAML: {what}" + (f" ({context})" if context else "")
     if mark is None:
-        return Problem(f"{name}: {what}")
+        return Problem(f"{name}: {what}", kind="yaml")
     line, column = min(mark.line, len(lines) - 1), mark.column
     if context_mark and context_mark.line < line and ("flow" in str(context) or "quoted" in str(context)):
         what += f"; what opens here is not closed before line {line + 1}"
@@ -275,9 +277,13 @@ class _Builder:
         if len(text) > MAX_DIGITS and (_INT.match(text) or _FLOAT.match(text)):
             self._report(event, f"a number of {len(text):,} characters; {MAX_DIGITS} are the most")
             return 0
-        value = scalar(text)
+        value = resolve(text)
         if isinstance(value, float) and value in (float("inf"), float("-inf")):
             self._report(event, f"{text} is larger than any number here can be")
+        if value == 0.0 and isinstance(value, float) and re.search("[1-9]", re.split("[eE]", text)[0]):
+            self._report(
+                event, f"{text} is nearer to 0 than any other number here can be", "write 0 or a larger one"
+            )
         return value
 
     def _report(self, event: yaml.Event, what: str, hint: str = "") -> None:
@@ -297,8 +303,8 @@ def _mark(first: yaml.Event, last: yaml.Event) -> Mark:
     return Mark(start.line, start.column, max(1, width))
 
 
-def scalar(text: str) -> Any:
-    """What an unquoted scalar stands for."""
+def resolve(text: str) -> Any:
+    """What a plain scalar stands for; the text itself where it is no other value."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in "+-.0123456789":

@@ -23,6 +23,7 @@ class Exit(enum.IntEnum):
     STEP_FAILED = 3
     BUG = 4
     INTERRUPTED = 130
+    READER_GONE = 141
 
 
 @dataclass(frozen=True, order=True)
@@ -39,13 +40,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Problem:
-    """One fault of a file: what is wrong, where, and how to mend it."""
+    """One fault of a file: what is wrong, where, how to mend it, and of which kind it is (see annotations.KINDS)."""
 
     what: str
     place: Place | None = None
     source_line: str = ""
     width: int = 1
     hint: str = ""
+    kind: str = "recipe"
 
     def __str__(self) -> str:
         lines = [f"{self.place}: {self.what}" if self.place else self.what]

@@ -15,7 +15,7 @@ from typing import Any
 
 from engine import document as documents
 from engine.document import Document, Key, KeyPath
-from engine.errors import Place, Problem, RecipeError
+from engine.errors import Place, Problem, RecipeError, quoted
 
 MAX_BASES = 8
 KEY = "extends"
@@ -78,10 +78,15 @@ def _written(document: Document) -> Any:
 
 
 def _find(document: Document, path: Path, written: str) -> Path:
-    file = path / "recipe.yaml" if path.is_dir() else path
-    if not file.is_file():
-        hint = f"looked in {path.parent}" if not path.is_dir() else "the folder holds no recipe.yaml"
-        raise RecipeError([document.problem((KEY,), f"extends: there is no recipe '{written}'", hint)])
+    folder = os.path.isdir(path)
+    file = path / "recipe.yaml" if folder else path
+    if not os.path.isfile(file):
+        hint = (
+            "the folder holds no recipe.yaml"
+            if folder
+            else f"looked in {quoted(str(path.parent), 300)[1:-1]}"
+        )
+        raise RecipeError([document.problem((KEY,), f"extends: there is no recipe {quoted(written)}", hint)])
     return file.resolve()
 
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
-from engine.checks import hardware, limits, model, stress, values
+from engine.checks import hardware, limits, model, rules, sizes, stress, values
 from engine.errors import Place, Problem, RecipeError
-from engine.paths import data_dir
 from engine.recipe import LoadedRecipe, Override
 from engine.schema import nearest
+
+Check = Callable[[LoadedRecipe], Iterator[Problem]]
 
 
 def problems(loaded: LoadedRecipe) -> list[Problem]:
     """Every semantic problem, in file order."""
-    checks = (
-        _axes, _inputs, values.problems, values.memory, _outputs, model.problems, hardware.problems, _rewrites,
-        _precision, limits.problems, stress.problems,
-    )  # fmt: skip
-    found = [problem for check in checks for problem in check(loaded)]
+    checks: dict[str, tuple[Check, ...]] = {
+        "axes": (_axes,), "inputs": (_inputs, values.problems, sizes.memory), "outputs": (_outputs,),
+        "model": (model.problems,), "hardware": (hardware.problems,), "rewrites": (rules.problems,),
+        "precision": (_precision,), "limits": (limits.problems,), "stress": (stress.problems,),
+    }  # fmt: skip
+    # What is wrong with the form of a rule file has its kind already.
+    found = [replace(problem, kind=subject) if problem.kind == "recipe" else problem
+             for subject, parts in checks.items() for part in parts for problem in part(loaded)]  # fmt: skip
     return sorted(found, key=lambda problem: problem.place or Place("", 0, 0))
 
 
@@ -57,19 +62,6 @@ def _outputs(loaded: LoadedRecipe) -> Iterator[Problem]:
             yield at(("outputs", index), f"output '{name}' stands twice")
         if name in recipe.inputs:
             yield at(("outputs", index), f"'{name}' is both an input and an output", "rename the output")
-
-
-def _rewrites(loaded: LoadedRecipe) -> Iterator[Problem]:
-    at = loaded.document.problem
-    known = {file.stem for file in data_dir("rewrites").glob("*.yaml")}
-    for index, rewrite in enumerate(loaded.recipe.rewrites or ()):
-        where = ("rewrites", index, "rule")
-        if rewrite.rule.endswith(".yaml"):
-            if not (loaded.beside(*where) / rewrite.rule).is_file():
-                yield at(where, f"no rule file '{rewrite.rule}' beside the recipe")
-        elif rewrite.rule not in known:
-            hint = nearest(rewrite.rule, known) or "rules: " + ", ".join(sorted(known))
-            yield at(where, f"no rule '{rewrite.rule}'", hint)
 
 
 def _precision(loaded: LoadedRecipe) -> Iterator[Problem]:

@@ -111,9 +111,9 @@ class _Moving:
             self.mapping(node, schema, low, high)
         else:
             below = self._resolved(self._resolved(schema).get("items", {}))
-            for item in node.value:
-                line = item.start_mark.line
-                self._value(item, below, line, self._last(item, line) + 1)
+            starts = [item.start_mark.line for item in node.value]
+            for item, line, end in zip(node.value, starts, [*starts[1:], high], strict=True):
+                self._value(item, below, line, max(end, self._last(item, line) + 1))
 
     def _stands_alone(self, line: int, column: int) -> bool:
         return not self.lines[line][:column].strip()

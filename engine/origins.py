@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
+from engine import writing
 from engine.document import KeyPath
 from engine.plain import to_plain
 from engine.plan import Plan
@@ -36,13 +36,13 @@ def _lines(loaded: LoadedRecipe, plan: Plan, value: Any, path: KeyPath, indent: 
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, item in items:
         below = (*path, key)
-        head = f"{indent}{key}:" if isinstance(value, dict) else f"{indent}-"
+        head = f"{indent}{writing.scalar(key)}:" if isinstance(value, dict) else f"{indent}-"
         nested = isinstance(item, dict) or (isinstance(item, list) and any(isinstance(x, dict) for x in item))
         if nested and item:
             yield head
             yield from _lines(loaded, plan, item, below, indent + "  ")
         else:
-            yield f"{head} {json.dumps(item, ensure_ascii=False)}  # {origin(loaded, plan, below)}"
+            yield f"{head} {writing.flow(item)}  # {origin(loaded, plan, below)}"
 
 
 def origin(loaded: LoadedRecipe, plan: Plan, path: KeyPath) -> str:

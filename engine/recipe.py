@@ -5,6 +5,7 @@ The fields repeat ``schemas/recipe.schema.json``, where each is described; a tes
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -282,8 +283,8 @@ def find(path: Path) -> Path:
     """The recipe file for ``path``: itself, or ``recipe.yaml`` in it when it is a folder."""
     if path.name.endswith(documents.LOCK_SUFFIX):
         raise RecipeError(f"{path}: a lock file, not a recipe", hint="name the recipe that it lies beside")
-    file = path / "recipe.yaml" if path.is_dir() else path
-    if not file.exists():
+    file = path / "recipe.yaml" if os.path.isdir(path) else path
+    if not os.path.exists(file):  # a path that is none, too long for one say, is an answer here, no error
         raise RecipeError(f"{path}: no such recipe", hint="name a recipe.yaml or the folder that holds one")
     return file
 

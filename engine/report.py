@@ -34,7 +34,7 @@ def write(record: Record, verdict: Verdict, folder: Path, target: Path) -> None:
     text = render(record, verdict, folder, target.parent)
     draft = target.with_name(f".{target.name}.part")
     target.parent.mkdir(parents=True, exist_ok=True)
-    draft.write_text(text, encoding="utf-8")
+    draft.write_text(text, encoding="utf-8", errors="surrogateescape")
     os.replace(draft, target)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from engine import accept, interpret, locking, record, report, workspace
 from engine.accept import Verdict
+from engine.checks import hardware
 from engine.claims import Claim
 from engine.digests import digest_file
 from engine.document import KeyPath
@@ -52,6 +53,8 @@ def run(
     :mod:`engine.locking`.
     """
     loaded, planned = make_plan(path)
+    if found := hardware.asked(loaded):
+        raise RecipeError(found)
     wanted = locking.before(loaded, planned, until) if locked else None
     beside = Path(loaded.document.file).parent
     folder = out or beside / "port"

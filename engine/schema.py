@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -74,10 +75,18 @@ def _is_integer(checker: Any, instance: Any) -> bool:
     return isinstance(instance, int) and not isinstance(instance, bool)
 
 
+def _type(validator: Any, kinds: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    """A number is kept as a float: a whole number that a float cannot hold would be another one."""
+    yield from _BASE_TYPE(validator, kinds, instance, schema)
+    if kinds == "number" and _is_integer(None, instance) and float(instance) != instance:
+        yield jsonschema.ValidationError("is not exact")
+
+
 _BASE = jsonschema.Draft202012Validator
+_BASE_TYPE = _BASE.VALIDATORS["type"]
 _Validator = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
     _BASE,
-    validators={"pattern": _pattern, "const": _const},
+    validators={"pattern": _pattern, "const": _const, "type": _type},
     type_checker=_BASE.TYPE_CHECKER.redefine("integer", _is_integer),
 )
 
@@ -90,11 +99,9 @@ def _position(problem: Problem) -> tuple[str, int, int, str]:
 def _explain(document: Document, error: Any) -> Iterator[Problem]:
     path = tuple(error.absolute_path)
     inside_names = "propertyNames" in error.absolute_schema_path
-    handler = _bad_name if inside_names else _HANDLERS.get(error.validator)
-    if handler is not None:
-        yield from handler(document, path, error)
-        return
-    yield document.problem(path, f"{_spot(path)}{error.message}")
+    kind, handler = ("name", _bad_name) if inside_names else _HANDLERS[error.validator]
+    for problem in handler(document, path, error):
+        yield replace(problem, kind=kind)
 
 
 def _spot(path: tuple[str | int, ...]) -> str:
@@ -141,11 +148,18 @@ def _missing(document: Document, path: Any, error: Any) -> Iterator[Problem]:
 def _wrong_type(document: Document, path: Any, error: Any) -> Iterator[Problem]:
     kinds = error.validator_value if isinstance(error.validator_value, list) else [error.validator_value]
     wanted = " or ".join(_NAMES[kind] for kind in kinds)
+    if kinds == ["number"] and _is_integer(None, error.instance):
+        what = f"{_spot(path)}{_show(error.instance)} has more digits than a number here keeps"
+        yield document.problem(path, what, f"the nearest that it keeps is {float(error.instance)!r}")
+        return
     what = f"{_spot(path)}expected {wanted}, got {_show(error.instance)}"
     hint = hints.for_type(str(path[-1]) if path else "", kinds, error.instance)
     if "pattern" in error.schema:
         hint = ""  # its description says more about the form
-    yield document.problem(path, what, hint or _describe(error.schema))
+    hint = hint or _describe(error.schema)
+    if error.instance is None and path:
+        hint = f"{hint}\n        null only removes a key that the recipe named by 'extends' sets".lstrip()
+    yield document.problem(path, what, hint)
 
 
 def _not_in(document: Document, path: Any, error: Any) -> Iterator[Problem]:
@@ -165,6 +179,8 @@ def _bad_pattern(document: Document, path: Any, error: Any) -> Iterator[Problem]
 
 
 def _too_small(document: Document, path: Any, error: Any) -> Iterator[Problem]:
+    if error.schema.get("type") == "integer" and not _is_integer(None, error.instance):
+        return  # its type is the fault
     side = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most"}[error.validator]
     what = f"{_spot(path)}{_show(error.instance)}: must be {side} {error.validator_value}"
     yield document.problem(path, what)
@@ -206,19 +222,21 @@ def _show(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-_HANDLERS: dict[str, Any] = {
-    "additionalProperties": _unknown_keys,
-    "required": _missing,
-    "type": _wrong_type,
-    "enum": _not_in,
-    "const": _not_const,
-    "pattern": _bad_pattern,
-    "minimum": _too_small,
-    "exclusiveMinimum": _too_small,
-    "maximum": _too_small,
-    "minItems": _too_few,
-    "maxItems": _wrong_length,
-    "minProperties": _too_few,
-    "maxProperties": _wrong_length,
-    "minLength": _too_few,
+Handler = Callable[[Document, Any, Any], Iterator[Problem]]
+# A keyword of the schema -> kind of the problem, and who puts it into words.
+_HANDLERS: dict[str, tuple[str, Handler]] = {
+    "additionalProperties": ("unknown-key", _unknown_keys),
+    "required": ("missing-key", _missing),
+    "type": ("type", _wrong_type),
+    "enum": ("choice", _not_in),
+    "const": ("choice", _not_const),
+    "pattern": ("form", _bad_pattern),
+    "minimum": ("range", _too_small),
+    "exclusiveMinimum": ("range", _too_small),
+    "maximum": ("range", _too_small),
+    "minItems": ("length", _too_few),
+    "maxItems": ("length", _wrong_length),
+    "minProperties": ("length", _too_few),
+    "maxProperties": ("length", _wrong_length),
+    "minLength": ("length", _too_few),
 }

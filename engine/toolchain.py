@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import Failure, RecipeError, StepError
+from engine.errors import Failure, RecipeError, StepError, quoted
 
 if TYPE_CHECKING:
     from engine.process import Limits, Outcome
@@ -47,15 +47,21 @@ class Toolchain:
 def resolve(spec: str) -> Toolchain:
     """Find a toolchain: ``current``, ``tensorrt-rtx``, ``tensorrt``, ``NAME==VERSION`` or ``path:PYTHON``.
 
-    ``current`` prefers TensorRT-RTX. Only ``path:`` starts a process. Raises RecipeError when there is none.
+    ``current`` prefers TensorRT-RTX. ``path:`` starts that interpreter and asks it; whoever must not run what
+    a recipe names calls :func:`find`. Raises RecipeError when there is none.
     """
+    return _at_path(spec) if spec.startswith("path:") else find(spec)
+
+
+def find(spec: str) -> Toolchain:
+    """Like :func:`resolve`, but nothing is started: of ``path:`` module and version stay empty."""
     if spec.startswith("path:"):
-        return _at_path(spec)
+        return Toolchain(spec, _interpreter(spec), "", "")
     name, _, version = spec.partition("==")
     modules = {"current": tuple(_DISTRIBUTION), **{dist: (module,) for module, dist in _DISTRIBUTION.items()}}
     if name not in modules or (version and name == "current"):
         known = "current, tensorrt-rtx, tensorrt, tensorrt-rtx==VERSION, tensorrt==VERSION or path:PYTHON"
-        raise RecipeError(f"unknown toolchain {spec!r}", hint=f"expected {known}")
+        raise RecipeError(f"unknown toolchain {quoted(spec)}", hint=f"expected {known}")
     for module in modules[name]:
         installed = _installed_version(module)
         if installed is not None and (not version or version == installed):
@@ -94,15 +100,25 @@ def _missing(spec: str, modules: Sequence[str]) -> RecipeError:
     )
 
 
-def _at_path(spec: str) -> Toolchain:
-    python = Path(spec.removeprefix("path:")).expanduser()
-    if not os.access(python, os.X_OK) or python.is_dir():
+def _interpreter(spec: str) -> Path:
+    """The file that ``path:`` names. RecipeError unless it is there and may be run; it is not run here."""
+    written = spec.removeprefix("path:")
+    if not written:
+        raise RecipeError("'path:' names no interpreter", hint="path:/some/venv/bin/python")
+    python = Path(os.path.abspath(os.path.expanduser(written)))
+    if not os.path.isfile(python) or not os.access(python, os.X_OK):
         raise RecipeError(
-            f"toolchain {spec}: {python} is not a program", hint="give the path of a Python interpreter"
+            f"toolchain {quoted(spec)}: {quoted(str(python))} is not a program",
+            hint="give the path of a Python interpreter that has TensorRT: path:/some/venv/bin/python",
         )
+    return python
+
+
+def _at_path(spec: str) -> Toolchain:
+    python = _interpreter(spec)
     reasons = []
     for module in _DISTRIBUTION:
-        toolchain = Toolchain(spec, Path(os.path.abspath(python)), module, "")
+        toolchain = Toolchain(spec, python, module, "")
         try:
             facts = probe(toolchain)
         except StepError as exc:

@@ -10,6 +10,7 @@ import argparse
 import random
 import resource
 import sys
+import tempfile
 import time
 import traceback
 from collections import Counter
@@ -17,9 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine import document, schema
-from engine.errors import RecipeError
-from tests import mutations
+from engine import document, meaning, recipe, schema
+from engine.errors import Problem, RecipeError
+from tests import mutations, variants
 
 MAX_SECONDS = 2.0  # of processor time: what else the machine does is not the reader's fault
 MAX_MIB = 500
@@ -113,7 +114,11 @@ def feed(raw: bytes, label: str, seen: Seen) -> str:
     start, wrong = time.process_time(), ""
     try:
         found = schema.problems(document.decode(raw, "recipe.yaml"), "recipe")
-        seen.counts["refused by the schema" if found else "valid"] += 1
+        if found:
+            seen.counts["refused by the schema"] += 1
+        else:
+            found = _meant(raw)
+            seen.counts["refused for its meaning" if found else "valid"] += 1
         text = "".join(map(str, found))
     except RecipeError as error:
         seen.counts["refused by the reader"] += 1
@@ -130,6 +135,19 @@ def feed(raw: bytes, label: str, seen: Seen) -> str:
     if wrong:
         wrong = f"{label}: {wrong}\n{raw[:400]!r}"
     return wrong
+
+
+def _meant(raw: bytes) -> list[Problem]:
+    """What ``check`` says of a recipe of the right form, beside the models of the tests."""
+    with tempfile.NamedTemporaryFile(
+        dir=mutations.ROOT / "tests" / "recipes" / "accept", suffix=".fuzz"
+    ) as file:
+        file.write(raw)
+        file.flush()
+        try:
+            return meaning.problems(recipe.load(Path(file.name)))
+        except RecipeError as error:
+            return list(error.problems)
 
 
 def peak_mib() -> float:
@@ -161,6 +179,27 @@ def fuzz_mutations(count: int, first: int = 0) -> tuple[Counter[str], list[str]]
     return counts, [fault for fault in wrong if fault]
 
 
+def fuzz_variants(count: int, first: int = 0) -> tuple[Counter[str], list[str]]:
+    """``count`` random mutations of a variant and of its base, in turn."""
+    both, wrong, counts = variants.data(), [], Counter[str]()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        variants.prepare(folder)
+        for number in range(first, first + count):
+            rng = random.Random(number)
+            which = variants.FILES[number % 2]
+            kind = mutations.KINDS[number // 2 % len(mutations.KINDS)]
+            mutation = variants.mutate(both, which, kind, rng)
+            counts[f"of a {which}"] += 1
+            try:
+                fault = variants.fault(mutation, which, both, folder)
+            except Exception:  # noqa: BLE001 - whatever is raised here is what the fuzz looks for
+                fault = traceback.format_exc()
+            if fault:
+                wrong.append(f"{which} {number} ({kind}): {fault}\n{mutation.text}")
+    return counts, wrong
+
+
 def fuzz_retypes() -> tuple[int, list[str]]:
     """Every odd token in the place of every value of the recipe that uses the whole language."""
     folder = mutations.ROOT / "tests" / "recipes" / "accept"
@@ -188,6 +227,9 @@ def main() -> int:
     kinds, wrong = fuzz_mutations(options.mutations, options.first)
     retyped, more = fuzz_retypes()
     kinds["every token at every value"] = retyped
+    wrong += more
+    varied, more = fuzz_variants(options.mutations // 3, options.first)
+    kinds.update(varied)
     wrong += more
     seen, more = fuzz_bytes(options.bytes, options.first)
     wrong += more

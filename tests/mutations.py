@@ -24,7 +24,11 @@ TOKENS = ("null", "~", "true", "False", "no", "on", "0", "-1", "1", "7", "1.0", 
           "-.inf", "0x1F", "0o17", "007", "12:30", "1_000", "2001-01-01", "10 min", "5%", "''", "' '", "text",
           "'16'", "fp16", "batch", "x", "normal", "'>= 0'", "'== 3'", "[]", "{}", "[1]", "[1, 2]", "[x, x]",
           "{a: 1}", "{min: 1}", "[[]]", "99999999999999999999", "'a\\0b'", '"a\\0b.py:load"', '"\\n"', '"é\\u2028"',
-          "<<", "=", "'%s'", "'{}'", "model.py", "'model.py:load\n  '", "/", "..", "'path:'")  # fmt: skip
+          "<<", "=", "'%s'", "'{}'", "model.py", "'model.py:load\n  '", "/", "..", "'path:'",
+          # Numbers at the edges of what files, floats, tensors and C integers hold.
+          "1e308", "-1e308", "-0.0", "1e-400", "1e-320", "3.5e38", "65505", "2147483647", "2147483648",
+          "9007199254740993", "9223372036854775807", "1" * 100, "1" * 400, "0x" + "f" * 90, "1e1000000000",
+          f"'>= {'9' * 5000}'", "'== 00000000000000001'", f"'{'a' * 300}.py:load'", f"'path:{'a' * 300}'")  # fmt: skip
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = ("drop", "misspell", "retype", "duplicate", "move", "nest")
 
@@ -116,7 +120,13 @@ def retypes(data: Any) -> Iterator[Mutation]:
             root = tree(data)
             target = list(root.walk())[number]
             (holder,) = (node for node in root.walk() if target in node.children())
-            names = {name for name, child in holder.pairs or () if child is target}
+            above = [node for node in root.walk() if target in node.walk()]
+            names = {
+                name
+                for node in above
+                for name, child in node.pairs or ()
+                if child is target or child in above
+            }
             words = frozenset({*_words(target), *names, token.strip("'\"")})
             target.pairs, target.items, target.text = None, None, token
             text = write(root)
@@ -267,6 +277,6 @@ def bases() -> list[tuple[Any, Path]]:
     """Data and folder of every valid recipe of the tests and of ``recipes/``."""
     accepted = sorted((ROOT / "tests" / "recipes" / "accept").glob("*.yaml"))
     files = [*accepted, *sorted(ROOT.glob("recipes/*/recipe.yaml"))]
-    # Without its base a variant lacks what the base brings; tests/test_extends.py has those.
+    # Without its base a variant lacks what the base brings; tests/variants.py has those.
     files = [file for file in files if "\nextends:" not in f"\n{file.read_text()}"]
     return [(document.read(file).data, file.parent) for file in files]

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import __version__, annotations
-from engine.errors import Place, Problem
-from tests.conftest import Cli
+from engine import __version__, annotations, intake
+from engine.errors import Place, Problem, RecipeError
+from tests.conftest import ROOT, Cli
 
 
 def closed(required: str = "", **properties: Any) -> dict[str, Any]:
@@ -99,6 +99,34 @@ def test_sarif_log() -> None:
     assert location["region"] == {"startLine": 3, "startColumn": 7, "endColumn": 11}
     assert "locations" not in second
     assert log["runs"][0]["tool"]["driver"]["version"] == __version__
+
+
+def test_every_kind_of_problem_is_a_rule_of_its_own() -> None:
+    kinds = set()
+    for path in sorted((ROOT / "tests" / "recipes" / "reject").glob("*.yaml")):
+        with pytest.raises(RecipeError) as caught:
+            intake.check(path)
+        kinds |= {problem.kind for problem in caught.value.problems}
+    assert kinds == set(annotations.KINDS)
+    log = annotations.sarif([Problem("x", kind=kind) for kind in annotations.KINDS])
+    validate(log)
+    assert [result["ruleId"] for result in log["runs"][0]["results"]] == [
+        f"recipe/{kind}" for kind in annotations.KINDS
+    ]
+
+
+@pytest.mark.parametrize(
+    ("edit", "rule"),
+    [(("opt: 4", "opt: 40"), "axes"), (("base: fp16", "base: fp15"), "choice"), (("max: 16", "max: x"), "type"),
+     (("name: toy", "nmae: toy"), "unknown-key"), (("1.0e-5", "0"), "range"), (("[y]", "[y"), "yaml"),
+     (("[y]", "[y, y]"), "outputs")],
+)  # fmt: skip
+def test_the_rule_of_a_problem(
+    edit: tuple[str, str], rule: str, toy: Callable[..., Path], cli: Callable[..., Cli]
+) -> None:
+    log = json.loads(cli("check", toy(edit), "--format", "sarif").out)
+    validate(log)
+    assert f"recipe/{rule}" in {result["ruleId"] for result in log["runs"][0]["results"]}
 
 
 def test_sarif_of_an_absolute_path_is_a_file_uri() -> None:

@@ -245,6 +245,10 @@ def test_a_change_of_meaning_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
         ("# top\nname: a\n# one\nportwright: 1\n", "# top\n# one\nportwright: 1\nname: a\n"),
         ("about: >-\n  x\n\n\n# n\nname: a\n", "# n\nname: a\nabout: >-\n  x\n"),
         ("name:\nportwright: 1\n", "portwright: 1\nname:\n"),
+        (
+            "rewrites:\n  - because: |-\n      x\n    rule: celu\n      # deeper\n  - rule: dft\n",
+            "rewrites:\n  - rule: celu\n      # deeper\n    because: |-\n      x\n  - rule: dft\n",
+        ),
     ],
 )
 def test_small_texts(text: str, wanted: str) -> None:

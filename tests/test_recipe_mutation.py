@@ -26,7 +26,13 @@ def test_mutations() -> None:
 def test_bytes() -> None:
     seen, wrong = fuzz.fuzz_bytes(1000, sizes=(1000, 20_000))
     assert not wrong, wrong[0]
-    assert len(seen.counts) == 3  # some inputs get through to each end
+    assert len(seen.counts) == 4  # some inputs get through to each end
+
+
+def test_mutations_of_a_variant_and_of_its_base() -> None:
+    counts, wrong = fuzz.fuzz_variants(200)
+    assert not wrong, wrong[0]
+    assert len(counts) == 2
 
 
 def test_the_trees_are_written_as_the_parser_reads_them() -> None:

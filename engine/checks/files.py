@@ -20,7 +20,12 @@ def python(loaded: LoadedRecipe, where: KeyPath, written: str) -> Iterator[Probl
     try:
         tree = ast.parse((folder / file_name).read_bytes())
     except OSError as error:
-        yield at(where, f"{key}: {file_name} cannot be read: {error.strerror}", f"looked in {folder}")
+        yield at(
+            where, f"{key}: {quoted(file_name)[1:-1]} cannot be read: {error.strerror}", f"looked in {folder}"
+        )
+        return
+    except RecursionError:
+        yield at(where, f"{key}: {file_name} is nested too deep to be read")
         return
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
@@ -41,11 +46,12 @@ def present(loaded: LoadedRecipe, where: KeyPath, written: str) -> Iterator[Prob
     folder = loaded.beside(*where)
     try:
         there = (folder / written).exists()
-    except ValueError as error:
-        yield loaded.document.problem(where, f"{dotted(where)}: {quoted(written)} is no path: {error}")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        yield loaded.document.problem(where, f"{dotted(where)}: {quoted(written)} is no path: {why}")
         return
     if not there:
-        what = f"{dotted(where)}: there is no '{written}'"
+        what = f"{dotted(where)}: there is no {quoted(written)}"
         yield loaded.document.problem(where, what, f"looked in {folder}")
 
 
@@ -57,15 +63,17 @@ def weights(loaded: LoadedRecipe, where: KeyPath, item: Weights) -> Iterator[Pro
         return
     try:
         path = weights_path(item, loaded.beside(*where, "path"))
+        there = path.exists()
     except ModuleNotFoundError:
         what = f"{key}: package '{item.package}' is not installed"
         yield at((*where, "package"), what, f"pip install {item.package}")
         return
-    except ValueError as error:
-        yield at((*where, "path"), f"{key}: {quoted(item.path)} is no path: {error}")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        yield at((*where, "path"), f"{key}: {quoted(item.path)} is no path: {why}")
         return
-    if not path.exists():
+    if not there:
         base = f"package '{item.package}'" if item.package else str(loaded.beside(*where, "path"))
-        yield at((*where, "path"), f"{key}: there is no '{item.path}' in {base}")
+        yield at((*where, "path"), f"{key}: there is no {quoted(item.path)} in {base}")
     elif item.sha256 and path.is_dir():
         yield at((*where, "sha256"), f"{key}: sha256 is for a file; the path is a folder")

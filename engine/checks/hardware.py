@@ -9,17 +9,52 @@ from engine.document import KeyPath
 from engine.errors import Problem, RecipeError
 from engine.plan import opset_of
 from engine.recipe import LoadedRecipe
+from engine.toolchain import Toolchain
 
 
 def problems(loaded: LoadedRecipe) -> Iterator[Problem]:
-    """Problems of ``build`` and ``export.opset`` with the toolchain, and of types that the target lacks."""
-    recipe, at = loaded.recipe, loaded.document.problem
-    spec = recipe.build.toolchain if recipe.build and recipe.build.toolchain else "current"
+    """Problems of ``build`` and ``export.opset`` with the toolchain, and of types that the target lacks.
+
+    An interpreter that the recipe names is not started: what depends on its TensorRT is left to :func:`asked`.
+    """
     try:
-        tool = toolchain.resolve(spec)
+        tool = toolchain.find(_spec(loaded))
     except RecipeError as error:
-        yield at(("build", "toolchain"), f"build.toolchain: {error.problems[0].what}", error.problems[0].hint)
+        yield _unusable(loaded, error)
         return
+    if tool.version:
+        yield from _taken(loaded, tool)
+    target = loaded.recipe.build.target if loaded.recipe.build else None
+    for where, kind in _types(loaded) if target else ():
+        first = toolchain.first_target(kind)
+        if first is not None and int(str(target)[2:]) < first:
+            what = f"{kind} needs sm{first} or newer; build.target is {target}"
+            yield loaded.document.problem(where, what)
+
+
+def asked(loaded: LoadedRecipe) -> list[Problem]:
+    """What :func:`problems` cannot tell of ``toolchain: path:...``: starts that interpreter and asks it."""
+    spec = _spec(loaded)
+    if not spec.startswith("path:"):
+        return []
+    try:
+        return list(_taken(loaded, toolchain.resolve(spec)))
+    except RecipeError as error:
+        return [_unusable(loaded, error)]
+
+
+def _spec(loaded: LoadedRecipe) -> str:
+    return (loaded.recipe.build.toolchain if loaded.recipe.build else None) or "current"
+
+
+def _unusable(loaded: LoadedRecipe, error: RecipeError) -> Problem:
+    what = f"build.toolchain: {error.problems[0].what}"
+    return loaded.document.problem(("build", "toolchain"), what, error.problems[0].hint)
+
+
+def _taken(loaded: LoadedRecipe, tool: Toolchain) -> Iterator[Problem]:
+    """The opset and the target, held against one TensorRT."""
+    recipe, at = loaded.recipe, loaded.document.problem
     opset, limit = opset_of(recipe), toolchain.opset_limit(tool.module, tool.version)
     if opset is not None and opset > limit:
         what = f"export.opset: {opset} is above {limit}, the newest that {tool.module} {tool.version} takes"
@@ -31,11 +66,6 @@ def problems(loaded: LoadedRecipe) -> Iterator[Problem]:
     if targets and target not in targets:
         what = f"build.target: {tool.module} {tool.version} does not build for {target}"
         yield at(("build", "target"), what, f"it builds for {', '.join(targets)}")
-    for where, kind in _types(loaded):
-        first = toolchain.first_target(kind)
-        if first is not None and int(target[2:]) < first:
-            what = f"{kind} needs sm{first} or newer; build.target is {target}"
-            yield at(where, what)
 
 
 def _types(loaded: LoadedRecipe) -> Iterator[tuple[KeyPath, str]]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
-from engine.checks import files
-from engine.errors import Problem
+from engine.checks import files, sizes
+from engine.errors import Problem, quoted
 from engine.recipe import KINDS, PAIRS, Image, Input, LoadedRecipe, Values
 from engine.schema import nearest
 
 FLOATS = {"float32", "float16"}
+FARTHEST = 8  # standard deviations from the mean: a normal value farther out is not met in practice
 RANGES = {
     "int64": (-(2**63), 2**63 - 1),
     "int32": (-(2**31), 2**31 - 1),
@@ -20,6 +20,7 @@ RANGES = {
     "float16": (-65504, 65504),
     "float32": (-3.4028234e38, 3.4028234e38),
 }
+LARGEST_PIXEL = 2**31 - 1
 Found = Iterator[Problem]
 
 
@@ -75,7 +76,14 @@ def _pair(loaded: LoadedRecipe, name: str, item: Input, kind: str, pair: tuple[f
     if kind in ("normal", "uniform") and item.dtype not in FLOATS:
         yield at(where, f"'{kind}' values need a float input; {name} is {item.dtype}", key=True)
     if kind == "normal" and pair[1] < 0:
-        yield at(where, f"{name}: the standard deviation {pair[1]:g} is negative")
+        yield at((*where, 1), f"{name}: the standard deviation {pair[1]:g} is negative")
+    elif (
+        kind == "normal"
+        and item.dtype in FLOATS
+        and abs(pair[0]) + FARTHEST * pair[1] > RANGES[item.dtype][1]
+    ):
+        what = f"{name}: values {FARTHEST} standard deviations from the mean do not fit into {item.dtype}"
+        yield at(where, what, f"which holds up to {RANGES[item.dtype][1]:g}")
     if kind != "normal" and pair[0] > pair[1]:
         yield at(where, f"{name}: the low end {pair[0]} is above the high end {pair[1]}")
     whole = all(number == int(number) for number in pair)
@@ -132,6 +140,10 @@ def _image(loaded: LoadedRecipe, name: str, item: Input, image: Image) -> Found:
         yield at((*where, "range"), f"{name}: the low end {low:g} is above the high end {high:g}")
     elif low != int(low) or high != int(high):
         yield at((*where, "range"), f"{name}: pixels are whole numbers")
+    elif max(abs(low), abs(high)) > LARGEST_PIXEL:
+        yield at((*where, "range"), f"{name}: a pixel is at most {LARGEST_PIXEL} away from 0")
+    elif item.dtype in FLOATS:
+        yield from _image_fits(loaded, where, name, item, image)
     if len(item.shape) < 3:
         what = f"{name}: an image has at least three dimensions, this input has {len(item.shape)}"
         yield at((*where, "layout"), what)
@@ -153,24 +165,39 @@ def _image(loaded: LoadedRecipe, name: str, item: Input, image: Image) -> Found:
         yield at((*where, "std"), f"{name}: a standard deviation must be more than 0")
 
 
+def _image_fits(
+    loaded: LoadedRecipe, where: tuple[str | int, ...], name: str, item: Input, image: Image
+) -> Found:
+    """The values that a float input gets are (pixel / scale - mean) / std."""
+    bound = RANGES[item.dtype][1]
+    if any(std <= 0 for std in image.std or ()) or _farthest(image) <= bound:
+        return
+    alone = (key for key in ("range", "scale", "mean", "std")
+             if _farthest(Image(image.layout, **{key: getattr(image, key)})) > bound)  # fmt: skip
+    key = next(alone, None)
+    what = f"{name}: these values do not fit into {item.dtype}, which holds up to {bound:g}"
+    yield loaded.document.problem(
+        (*where, key) if key else where, what, "they are (pixel / scale - mean) / std"
+    )
+
+
+def _farthest(image: Image) -> float:
+    """The largest distance from 0 that a value of the image can have."""
+    pixels = [pixel / (image.scale or 1.0) for pixel in image.range or (0.0, 255.0)]
+    spans = (abs(pixel - mean) for pixel in pixels for mean in image.mean or (0.0,))
+    return max(spans) / min(image.std or (1.0,))
+
+
 def _positions(loaded: LoadedRecipe, name: str, item: Input, mapping: bool) -> Found:
     where = ("inputs", name, "values", "positions") if mapping else ("inputs", name, "values")
     at = loaded.document.problem
     if not item.shape:
         yield at(where, f"{name}: 'positions' needs at least one axis in 'shape'", key=mapping)
         return
-    last = _largest(loaded, (item.shape[-1],))
+    last = sizes.largest(loaded, (item.shape[-1],))
     if last and last[0] - 1 > RANGES[item.dtype][1]:
         what = f"{name}: positions up to {last[0] - 1} do not fit into {item.dtype}"
         yield at(where, what, key=mapping)
-
-
-def _largest(loaded: LoadedRecipe, shape: tuple[int | str, ...]) -> tuple[int, ...]:
-    """The shape at the largest size of every axis; empty where an axis is not declared."""
-    axes = loaded.recipe.axes or {}
-    if any(isinstance(size, str) and size not in axes for size in shape):
-        return ()
-    return tuple(axes[size].max if isinstance(size, str) else size for size in shape)
 
 
 def _file(loaded: LoadedRecipe, name: str, item: Input, values: Values) -> Found:
@@ -185,14 +212,14 @@ def _file(loaded: LoadedRecipe, name: str, item: Input, values: Values) -> Found
     try:
         there = arrays.headers(path)
     except (OSError, ValueError) as error:
-        yield at(where, f"{name}: {values.file} cannot be read: {error}")
+        yield at(where, f"{name}: {quoted(str(values.file))[1:-1]} cannot be read: {error}")
         return
     spot = (*where[:-1], "key") if values.key else where
     if key not in there:
         hint = nearest(key, there) or f"there are: {', '.join(list(there)[:8]) or 'none'}"
         yield at(spot, f"{name}: {values.file} holds no '{key}'", hint)
         return
-    largest = _largest(loaded, item.shape)
+    largest = sizes.largest(loaded, item.shape)
     reason = arrays.misfit(there[key], item.dtype, largest) if len(largest) == len(item.shape) else ""
     if reason:
         yield at(spot, f"{name}: '{key}' in {values.file} does not fit: {reason}")
@@ -227,33 +254,3 @@ def _neighbours(loaded: LoadedRecipe, name: str, item: Input, values: Values) ->
         )
     if values.masked_by and values.pad is not None:
         yield from _fits(loaded, (*where, "pad"), name, item, (values.pad,))
-
-
-SIZES = {"float32": 4, "float16": 2, "int64": 8, "int32": 4, "int8": 1, "uint8": 1, "bool": 1}
-MAX_INPUTS_MIB = 4096
-
-
-def memory(loaded: LoadedRecipe) -> Found:
-    """Inputs that alone, at the largest sizes, pass the build's memory limit, or MAX_INPUTS_MIB without one."""
-    build = loaded.recipe.build
-    limit = build.memory_limit_mib if build else None
-    sizes = {
-        name: math.prod(_largest(loaded, item.shape)) * SIZES[item.dtype]
-        for name, item in loaded.recipe.inputs.items()
-        if len(_largest(loaded, item.shape)) == len(item.shape)
-    }
-    total = -(-sum(sizes.values()) // 2**20)
-    if total <= (limit or MAX_INPUTS_MIB):
-        return
-    name = max(sizes, key=lambda key: sizes[key])
-    axes = loaded.recipe.axes or {}
-    moving = [size for size in loaded.recipe.inputs[name].shape if isinstance(size, str)]
-    widest = max(moving, key=lambda axis: axes[axis].max, default=None)
-    where = ("axes", widest, "max") if widest else ("inputs", name, "shape")
-    against = "build.memory_limit_mib" if limit else "what a recipe may ask without build.memory_limit_mib"
-    what = (
-        f"the inputs alone take {total:,} MiB at the largest sizes, more than {limit or MAX_INPUTS_MIB:,} MiB"
-    )
-    yield loaded.document.problem(
-        where, f"{what} ({against})", f"the largest is '{name}'; lower an axis or raise the limit"
-    )

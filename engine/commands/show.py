@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
-from engine import intake, origins
+from engine import intake, origins, writing
 from engine.errors import Exit
 from engine.plain import to_plain
 
@@ -22,7 +21,7 @@ def command(recipe: Path, resolved: bool) -> Exit:
     if resolved:
         click.echo(origins.render(loaded, plan), nl=False)
         return Exit.ACCEPTED
-    click.echo(yaml.safe_dump(_without_none(to_plain(plan)), sort_keys=False, width=110), nl=False)
+    click.echo(writing.text(_without_none(to_plain(plan))), nl=False)
     return Exit.ACCEPTED
 
 

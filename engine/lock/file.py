@@ -104,7 +104,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    plain = isinstance(documents.scalar(text), str)
+    plain = isinstance(documents.resolve(text), str)
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else "'")
 
 

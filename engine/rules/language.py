@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import document, schema
+from engine.checks import rules
 from engine.document import Document
 from engine.errors import Problem, RecipeError
 from engine.rules import library, rule_checks
@@ -102,7 +103,7 @@ def load_rule(path: Path) -> Rule:
     }
     context_text = data["proof"].get("context")
     context = _parse(doc, ("proof", "context"), context_text, opset[0], found) if context_text else None
-    found += rule_checks.head_problems(doc, path)
+    found += rules.head(doc, path)
     match = texts.get("match")
     if match:
         found += rule_checks.match_problems(doc, match)

@@ -3,29 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from engine.document import Document
 from engine.errors import Problem
 from engine.rules.pattern import Pattern, Text
 from engine.schema import nearest
-
-
-def head_problems(doc: Document, path: Path) -> Iterator[Problem]:
-    data = doc.data
-    if data["rule"] != path.stem:
-        yield doc.problem(("rule",), f"rule '{data['rule']}' must have the name of its file, '{path.stem}'")
-    if ("replace" in data) == ("apply" in data):
-        yield doc.problem(
-            (), "a rule has either 'replace' (ONNX text) or 'apply' (a Python file), one of them"
-        )
-    if "apply" in data and data["apply"] != f"{path.stem}.py":
-        yield doc.problem(("apply",), f"apply: the Python file must be named '{path.stem}.py'")
-    elif "apply" in data and not (path.parent / data["apply"]).is_file():
-        yield doc.problem(("apply",), f"apply: {data['apply']} does not exist beside the rule")
-    written = data.get("opset")
-    if isinstance(written, list) and (len(written) != 2 or written[0] > written[1]):
-        yield doc.problem(("opset",), "opset: a range is [lowest, highest]")
 
 
 def match_problems(doc: Document, match: Pattern) -> Iterator[Problem]:

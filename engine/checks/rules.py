@@ -1,0 +1,66 @@
+"""Rewrite rules that a recipe names: are they there, and has a rule file of its own the right form.
+
+What its ONNX texts say, and whether its proof holds, only the rewrite step can tell: that takes onnx.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from engine import document, schema
+from engine.document import Document
+from engine.errors import Problem, RecipeError, quoted
+from engine.paths import data_dir
+from engine.recipe import LoadedRecipe
+from engine.schema import nearest
+
+
+def problems(loaded: LoadedRecipe) -> Iterator[Problem]:
+    """Problems of ``rewrites``; those of a rule file have their place in that file, once."""
+    at = loaded.document.problem
+    known = {file.stem for file in data_dir("rewrites").glob("*.yaml")}
+    read: set[Path] = set()
+    for index, rewrite in enumerate(loaded.recipe.rewrites or ()):
+        where = ("rewrites", index, "rule")
+        path = loaded.beside(*where) / rewrite.rule
+        if not rewrite.rule.endswith(".yaml"):
+            if rewrite.rule not in known:
+                hint = nearest(rewrite.rule, known) or "rules: " + ", ".join(sorted(known))
+                yield at(where, f"no rule {quoted(rewrite.rule)}", hint)
+        elif not os.path.isfile(path):
+            yield at(where, f"no rule file {quoted(rewrite.rule)} beside the recipe")
+        elif path not in read:
+            read.add(path)
+            folder = os.path.dirname(loaded.document.place(where).file)
+            yield from form(path, os.path.normpath(os.path.join(folder, rewrite.rule)))
+
+
+def form(path: Path, shown: str) -> Iterator[Problem]:
+    """What is wrong with the form of a rule file."""
+    try:
+        doc = document.read(path, shown)
+    except RecipeError as error:
+        yield from error.problems
+        return
+    found = schema.problems(doc, "rule")
+    yield from found or head(doc, path)
+
+
+def head(doc: Document, path: Path) -> Iterator[Problem]:
+    """What does not fit together in a rule that passed the schema, its ONNX texts left aside."""
+    data = doc.data
+    if data["rule"] != path.stem:
+        yield doc.problem(("rule",), f"rule '{data['rule']}' must have the name of its file, '{path.stem}'")
+    if ("replace" in data) == ("apply" in data):
+        yield doc.problem(
+            (), "a rule has either 'replace' (ONNX text) or 'apply' (a Python file), one of them"
+        )
+    if "apply" in data and data["apply"] != f"{path.stem}.py":
+        yield doc.problem(("apply",), f"apply: the Python file must be named '{path.stem}.py'")
+    elif "apply" in data and not (path.parent / data["apply"]).is_file():
+        yield doc.problem(("apply",), f"apply: {data['apply']} does not exist beside the rule")
+    written = data.get("opset")
+    if isinstance(written, list) and (len(written) != 2 or written[0] > written[1]):
+        yield doc.problem(("opset",), "opset: a range is [lowest, highest]")
