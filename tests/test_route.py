@@ -117,7 +117,7 @@ def test_worker_command_of_the_report_builds_the_same_engine(digits: Path) -> No
     record = json.loads((digits / "record.json").read_text())
     build = next(item for item in record["results"] if item["step"] == "build")
     request = json.loads((digits / "engine" / "request.json").read_text())
-    request["engine"] = str(digits / "again.engine")
+    request |= {"engine": str(digits / "again.engine"), "verbose_log": str(digits / "again.log")}
     done = subprocess.run(
         [sys.executable, "-m", "engine.worker.fixed_addresses", sys.executable, "-m", "engine.worker.trt_worker"],
         input=json.dumps(request), cwd=ROOT,
