@@ -244,7 +244,9 @@ def _neighbours(loaded: LoadedRecipe, name: str, item: Input, values: Values) ->
         if key == "same_as" and shape != item.shape:
             yield at((*where, key), f"{name}: '{other}' has another shape")
         if key == "masked_by" and item.shape[: len(shape)] != shape:
-            yield at((*where, key), f"{name}: its first axes are not those of '{other}'")
+            own, mask = (", ".join(map(str, axes)) for axes in (item.shape, shape))
+            what = f"{name}: its first axes are not those of '{other}': [{own}] and [{mask}]"
+            yield at((*where, key), what)
     if values.same_as and values.masked_by:
         yield at(
             (*where, "masked_by"),
