@@ -176,7 +176,7 @@ def choose(bench: Bench, trials: Mapping[str, Trial], groups: list[Group], asked
         low, high = (
             _reach(bench, trials, group, end) for end in (min(low, group.size), max(high, group.size))
         )
-        group.axis = Axis(low, min(max(opt, low), high), high)
+        group.axis = Axis(low, group.size if opt < low else min(opt, high), high)
     _require_corners(bench, trials, groups)
 
 

@@ -40,11 +40,11 @@ def find(
         if bench.count > _MOST:
             break
     shown = list(dict.fromkeys(bench.history))
-    listed = "\n".join(f"        {line}" for line in shown[-6:])
+    listed = "\n".join(f"        {line}" for line in dict.fromkeys([*shown[:3], *shown[-3:]]))
     raise StepError(
         f"no inputs were found with which {bench.name} runs ({bench.count} attempts)",
         klass="shape",
-        cause=f"the last of them:\n{listed}",
+        cause=f"the first and the last of them:\n{listed}",
         fix="say what it takes with --input NAME:DTYPE:SHAPE",
     )
 
