@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,8 +68,8 @@ class Document:
         return Place(self.file, mark.line + 1, mark.column + 1)
 
     def problem(self, path: KeyPath, what: str, hint: str = "", key: bool = False) -> Problem:
-        mark = self.mark(path, key)
-        return _problem(self.file, self.lines, mark, what, hint, "recipe")
+        found = _problem(self.file, self.lines, self.mark(path, key), what, hint, "recipe")
+        return replace(found, about=str(path[0]) if path else "")
 
 
 def _problem(

@@ -179,7 +179,7 @@ def _bad_pattern(document: Document, path: Any, error: Any) -> Iterator[Problem]
 
 
 def _too_small(document: Document, path: Any, error: Any) -> Iterator[Problem]:
-    if error.schema.get("type") == "integer" and not _is_integer(None, error.instance):
+    if "integer" in error.schema.get("type", "") and not _is_integer(None, error.instance):
         return  # its type is the fault
     side = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most"}[error.validator]
     what = f"{_spot(path)}{_show(error.instance)}: must be {side} {error.validator_value}"
