@@ -286,7 +286,8 @@ def test_revisions(repository: Path, cli: Callable[..., Cli]) -> None:
     assert done.out.splitlines()[:2] == ["model: the code itself changed", "export.opset: 18 -> 17"]
     assert "as written" not in done.out
     assert cli("diff", f"HEAD:{here}", here).code == 0
-    (repository / "own" / "celu-to-elementwise.yaml").write_text("# other\n")
+    with (repository / "own" / "celu-to-elementwise.yaml").open("a") as rule:
+        rule.write("# other\n")
     done = cli("diff", f"HEAD:{here}", here)
     assert "rewrites: own/celu-to-elementwise.yaml: the rule itself changed" in done.out
     status = subprocess.run(["git", "status", "--porcelain"], cwd=repository, capture_output=True, text=True)
