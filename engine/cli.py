@@ -106,9 +106,21 @@ def _say_anything() -> None:
 
 
 def _told(error: PortwrightError) -> str:
-    if isinstance(error, RecipeError) and len(error.problems) > 1:
-        return f"{error}\n{len(error.problems)} problems"
-    return str(error)
+    if not isinstance(error, RecipeError):
+        return str(error)
+    count = f"\n{len(error.problems)} problems" if len(error.problems) > 1 else ""
+    return f"{error}{count}{_more(error)}"
+
+
+def _more(error: RecipeError) -> str:
+    """Where the keys are described that the problems are about."""
+    from engine import schema
+
+    keys = [
+        key for key in schema.load("recipe")["properties"] if key in {item.about for item in error.problems}
+    ]
+    pages = ", ".join(f"docs/recipe-reference.md#{key}" for key in keys)
+    return f"\nread more: {pages}; or `portwright schema`" if pages else ""
 
 
 def _bug(debug: bool) -> Exit:

@@ -7,9 +7,10 @@ are no strings, several documents, files that are too large or too deep, text th
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ MAX_DIGITS = 100
 MAX_PROBLEMS = 100
 LOCK_SUFFIX = ".lock.yaml"
 CONFLICT = "an unresolved merge conflict of git"
+_SAVE = "save the file as UTF-8"
 
 _BREAK = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")  # what the YAML scanner counts as the end of a line
 
@@ -72,8 +74,8 @@ class Document:
         return Place(self.file, mark.line + 1, mark.column + 1)
 
     def problem(self, path: KeyPath, what: str, hint: str = "", key: bool = False) -> Problem:
-        mark = self.mark(path, key)
-        return _problem(self.file, self.lines, mark, what, hint, "recipe")
+        found = _problem(self.file, self.lines, self.mark(path, key), what, hint, "recipe")
+        return replace(found, about=str(path[0]) if path else "")
 
 
 def _problem(
@@ -113,10 +115,20 @@ def _text(raw: bytes, name: str) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            what = "the file is UTF-16, not UTF-8"
+            raise RecipeError([Problem(what, Place(name, 1, 1), hint=_SAVE, kind="yaml")]) from None
         line = raw.count(b"\n", 0, error.start) + 1
         column = error.start - (raw.rfind(b"\n", 0, error.start) + 1) + 1
         raise RecipeError(
-            [Problem(f"byte 0x{raw[error.start]:02x} is not UTF-8", Place(name, line, column), kind="yaml")]
+            [
+                Problem(
+                    f"byte 0x{raw[error.start]:02x} is not UTF-8",
+                    Place(name, line, column),
+                    hint=_SAVE,
+                    kind="yaml",
+                )
+            ]
         ) from None
 
 

@@ -48,6 +48,7 @@ class Problem:
     width: int = 1
     hint: str = ""
     kind: str = "recipe"
+    about: str = ""  # the key of the recipe's top level that it is under
 
     def __str__(self) -> str:
         lines = [f"{self.place}: {self.what}" if self.place else self.what]

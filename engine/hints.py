@@ -44,6 +44,8 @@ def for_type(key: str, wanted: Sequence[str], value: Any) -> str:
         return "put it in quotes if it is text"
     if wanted == ["array"] and isinstance(value, str | int | float):
         words = re.split(r"[ ,]+", str(value).strip())
+        if not any(words):
+            return ""
         return f"write [{', '.join(words)}]" if len(str(value)) <= 60 else "a list is written [a, b]"
     return ""
 

@@ -17,7 +17,7 @@ def problems(loaded: LoadedRecipe) -> list[Problem]:
     """Every semantic problem, in file order."""
     checks: dict[str, tuple[Check, ...]] = {
         "axes": (_axes,), "inputs": (_inputs, values.problems, sizes.memory), "outputs": (_outputs,),
-        "model": (model.problems,), "hardware": (hardware.problems,), "rewrites": (rules.problems,),
+        "model": (model.problems,), "hardware": (hardware.problems, _bench), "rewrites": (rules.problems,),
         "precision": (_precision,), "limits": (limits.problems,), "stress": (stress.problems,),
     }  # fmt: skip
     # What is wrong with the form of a rule file has its kind already.
@@ -62,6 +62,13 @@ def _outputs(loaded: LoadedRecipe) -> Iterator[Problem]:
             yield at(("outputs", index), f"output '{name}' stands twice")
         if name in recipe.inputs:
             yield at(("outputs", index), f"'{name}' is both an input and an output", "rename the output")
+
+
+def _bench(loaded: LoadedRecipe) -> Iterator[Problem]:
+    bench = loaded.recipe.bench
+    if bench and bench.rounds == 0 and bench.warmup:
+        what = "bench.warmup: does nothing with 'rounds: 0'"
+        yield loaded.document.problem(("bench", "warmup"), what, "leave it out", key=True)
 
 
 def _precision(loaded: LoadedRecipe) -> Iterator[Problem]:

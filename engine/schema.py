@@ -24,6 +24,8 @@ from engine.paths import data_dir
 _NAMES = {"object": "a mapping", "array": "a list", "string": "text", "integer": "a whole number",
           "number": "a number", "boolean": "true or false", "null": "nothing"}  # fmt: skip
 
+_NOT_BLANK = r"\S"
+
 _COUNTED = {
     "minItems": "Items",
     "maxItems": "Items",
@@ -154,7 +156,7 @@ def _wrong_type(document: Document, path: Any, error: Any) -> Iterator[Problem]:
         return
     what = f"{_spot(path)}expected {wanted}, got {_show(error.instance)}"
     hint = hints.for_type(str(path[-1]) if path else "", kinds, error.instance)
-    if "pattern" in error.schema:
+    if error.schema.get("pattern", _NOT_BLANK) != _NOT_BLANK:
         hint = ""  # its description says more about the form
     hint = hint or _describe(error.schema)
     if error.instance is None and path:
@@ -174,12 +176,15 @@ def _not_const(document: Document, path: Any, error: Any) -> Iterator[Problem]:
 
 
 def _bad_pattern(document: Document, path: Any, error: Any) -> Iterator[Problem]:
+    if not error.instance.strip():
+        yield document.problem(path, f"{_spot(path)}must not be empty", _describe(error.schema))
+        return
     what = f"{_spot(path)}{_show(error.instance)} does not have the right form"
     yield document.problem(path, what, _describe(error.schema))
 
 
 def _too_small(document: Document, path: Any, error: Any) -> Iterator[Problem]:
-    if error.schema.get("type") == "integer" and not _is_integer(None, error.instance):
+    if "integer" in error.schema.get("type", "") and not _is_integer(None, error.instance):
         return  # its type is the fault
     side = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most"}[error.validator]
     what = f"{_spot(path)}{_show(error.instance)}: must be {side} {error.validator_value}"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from engine import schema
 from tests.conftest import ROOT, Cli
 
 
@@ -26,7 +27,20 @@ def test_check_reports_all_files(cli: Callable[..., Cli], toy: Callable[..., Pat
     assert done.code == 2
     assert "nowhere: no such recipe" in done.err
     assert done.err.count("'fp15' is not one of") == 2
-    assert done.err.strip().endswith("3 problems")
+    assert done.err.endswith(
+        "3 problems\nread more: docs/recipe-reference.md#precision; or `portwright schema`\n"
+    )
+
+
+def test_where_to_read_more(cli: Callable[..., Cli], toy: Callable[..., Path]) -> None:
+    done = cli("check", toy(("base: fp16", "base: fp15"), ("max: 16", "max: x")))
+    line = done.err.splitlines()[-1]
+    assert line == (
+        "read more: docs/recipe-reference.md#axes, docs/recipe-reference.md#precision; or `portwright schema`"
+    )
+    headings = (ROOT / "docs" / "recipe-reference.md").read_text().splitlines()
+    assert {f"## {key}" for key in schema.load("recipe")["properties"]} <= set(headings)
+    assert "read more" not in cli("check", toy(("[y]", "[y"))).err
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ _LOOSEST = {
 _AT_LEAST = ("cosine", "argmax")
 # Half precision rounds by 2**-12 of a value and more; below these only equal bits pass.
 _TIGHTEST = {"rel_l2": 6e-8, "cosine": 1 - 1e-12}
+_MOST_LAYERS = 1_000_000
 
 
 def problems(loaded: LoadedRecipe) -> Iterator[Problem]:
@@ -39,6 +40,11 @@ def _loose(loaded: LoadedRecipe, part: str, limits: Limits) -> Iterator[Problem]
         if limit is not None and (limit <= bound if field.name in _AT_LEAST else limit >= bound):
             what = f"accept.{part}.{field.name}: {limit:g} can never fail for a reason: {why}"
             yield loaded.document.problem(("accept", part, field.name), what)
+    if limits.mean_abs is not None and limits.max_abs is not None and limits.mean_abs >= limits.max_abs:
+        what = (
+            f"accept.{part}.mean_abs: {limits.mean_abs:g} can never fail alone: a mean is at most the largest"
+        )
+        yield loaded.document.problem(("accept", part, "mean_abs"), what, f"max_abs is {limits.max_abs:g}")
 
 
 def _tight(loaded: LoadedRecipe, limits: Limits) -> Iterator[Problem]:
@@ -60,6 +66,8 @@ def _fusion(loaded: LoadedRecipe) -> Iterator[Problem]:
             continue
         sign, number = bound[:2], int(bound[2:])
         where = ("accept", "fusion", key)
+        if sign == "<=" and number >= _MOST_LAYERS:
+            yield loaded.document.problem(where, f"'{bound}' can never fail; no engine has so many layers")
         if sign == ">=" and number <= least:
             more = "; an engine has at least one layer" if least else ""
             yield loaded.document.problem(where, f"'{bound}' can never fail{more}")

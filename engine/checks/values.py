@@ -93,6 +93,8 @@ def _pair(loaded: LoadedRecipe, name: str, item: Input, kind: str, pair: tuple[f
         yield at(where, f"{name}: 'lengths' needs at least one axis in 'shape'", key=True)
     if kind == "lengths" and pair[0] < 0:
         yield at(where, f"{name}: a row cannot hold {pair[0]:g} ones")
+    if kind == "lengths" and item.shape:
+        yield from _never_masks(loaded, (*where, 0), name, item, pair[0])
     if kind in ("integers", "uniform") and (kind == "integers" or item.dtype in FLOATS):
         yield from _fits(loaded, where, name, item, pair)
 
@@ -120,6 +122,8 @@ def _mask(loaded: LoadedRecipe, name: str, item: Input, values: Values) -> Found
         yield at(where, f"{name}: 'mask' needs at least one axis in 'shape'", key=True)
     if mask.low is not None and mask.high is not None and mask.low > mask.high:
         yield at((*where, "low"), f"{name}: the low end {mask.low} is above the high end {mask.high}")
+    if mask.low is not None and item.shape:
+        yield from _never_masks(loaded, (*where, "low"), name, item, mask.low)
     for key in ("low", "high"):
         if mask.padding == "none" and getattr(mask, key) is not None:
             yield at(
@@ -131,6 +135,15 @@ def _mask(loaded: LoadedRecipe, name: str, item: Input, values: Values) -> Found
     for key in ("keep", "drop"):
         if getattr(mask, key) is not None:
             yield from _fits(loaded, (*where, key), name, item, (getattr(mask, key),))
+
+
+def _never_masks(
+    loaded: LoadedRecipe, where: tuple[str | int, ...], name: str, item: Input, low: float
+) -> Found:
+    width = sizes.largest(loaded, item.shape[-1:])
+    if width and low > width[0]:
+        what = f"{name}: a row holds {width[0]} at most, so that {low:g} kept ones mask nothing"
+        yield loaded.document.problem(where, what, "lower it, or use 'ones' for a mask that drops nothing")
 
 
 def _image(loaded: LoadedRecipe, name: str, item: Input, image: Image) -> Found:
