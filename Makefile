@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint fuzz docs bench-spine bench-check bench-large clean
+.PHONY: demo test lint fuzz gauntlet docs bench-spine bench-check bench-large clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -23,6 +23,9 @@ lint: $(READY)
 
 fuzz: $(READY)  ## 10,000 mutated recipes and 150,000 byte inputs; the counts last
 	$(BIN)/python -m tests.fuzz
+
+gauntlet: $(READY)  ## public breakages, rebuilt small: what each must come to, and what it came to
+	$(BIN)/python -m tests.gauntlet.run
 
 docs: $(READY)  ## write docs/recipe-reference.md from the schema
 	$(BIN)/python docs/generate.py
