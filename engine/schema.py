@@ -61,9 +61,14 @@ def _validator(name: str) -> Any:
     return _Validator(load(name))
 
 
-def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
+@functools.cache
+def _compiled(pattern: str) -> re.Pattern[str]:
     """``$`` is the end of the text; Python's also stands before a last line break."""
-    if validator.is_type(instance, "string") and not re.search(re.sub(r"\$$", r"\\Z", pattern), instance):
+    return re.compile(re.sub(r"\$$", r"\\Z", pattern))
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
+    if isinstance(instance, str) and not _compiled(pattern).search(instance):
         yield jsonschema.ValidationError("does not match")
 
 
@@ -79,13 +84,14 @@ def _is_integer(checker: Any, instance: Any) -> bool:
 
 def _type(validator: Any, kinds: Any, instance: Any, schema: Any) -> Iterator[Any]:
     """A number is kept as a float: a whole number that a float cannot hold would be another one."""
-    yield from _BASE_TYPE(validator, kinds, instance, schema)
-    if kinds == "number" and _is_integer(None, instance) and float(instance) != instance:
+    names = [kinds] if isinstance(kinds, str) else kinds
+    if not any(validator.is_type(instance, name) for name in names):
+        yield jsonschema.ValidationError("is of another type")
+    elif kinds == "number" and type(instance) is int and float(instance) != instance:
         yield jsonschema.ValidationError("is not exact")
 
 
 _BASE = jsonschema.Draft202012Validator
-_BASE_TYPE = _BASE.VALIDATORS["type"]
 _Validator = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
     _BASE,
     validators={"pattern": _pattern, "const": _const, "type": _type},

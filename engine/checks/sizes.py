@@ -43,13 +43,11 @@ def memory(loaded: LoadedRecipe) -> Iterator[Problem]:
 
 
 def _widest(loaded: LoadedRecipe, name: str, limit_mib: int) -> KeyPath:
-    """What to lower of an input: its widest axis, or its largest fixed size where axes of 1 would not do."""
+    """What to lower of an input: its widest axis, or its shape where axes of 1 would not do."""
     item = loaded.recipe.inputs[name]
-    fixed = {index: size for index, size in enumerate(item.shape) if isinstance(size, int)}
+    fixed = math.prod(size for size in item.shape if isinstance(size, int)) * BYTES[item.dtype]
     moving = [size for size in item.shape if isinstance(size, str)]
-    if fixed and (not moving or math.prod(fixed.values()) * BYTES[item.dtype] > limit_mib * 2**20):
-        return ("inputs", name, "shape", max(fixed, key=lambda index: fixed[index]))
+    if not moving or fixed > limit_mib * 2**20:
+        return ("inputs", name, "shape")
     axes = loaded.recipe.axes or {}
-    return (
-        ("axes", max(moving, key=lambda axis: axes[axis].max), "max") if moving else ("inputs", name, "shape")
-    )
+    return ("axes", max(moving, key=lambda axis: axes[axis].max), "max")
