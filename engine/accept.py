@@ -58,12 +58,12 @@ def _headline(record: Record, claims: Sequence[Claim]) -> tuple[bool, str]:
         return False, f"NOT ACCEPTED: {', '.join(dict.fromkeys(claim.name for claim in failed))}"
     waived = len({waivers.path_of(claim.name) for claim in claims if claim.status == "waived"})
     word = f"ACCEPTED WITH {waived} WAIVER{'S' if waived > 1 else ''}" if waived else "ACCEPTED"
-    if record.until != NAMES[-1]:
-        return True, f"{word} as far as it ran (stopped after {record.until})"
-    unproven = sum(claim.status == "not run" for claim in claims)
     issues = sum(issue.disposition == "open" for result in record.results for issue in result.issues)
-    notes = [_count(unproven, "claim") + " not run"] if unproven else []
-    notes += [_count(issues, "open issue")] if issues else []
+    notes = [_count(issues, "open issue")] if issues else []
+    if record.until != NAMES[-1]:
+        return True, "; ".join([f"{word} as far as it ran (stopped after {record.until})", *notes])
+    unproven = sum(claim.status == "not run" for claim in claims)
+    notes = ([_count(unproven, "claim") + " not run"] if unproven else []) + notes
     return True, "; ".join([word, *notes])
 
 

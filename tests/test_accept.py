@@ -14,7 +14,7 @@ from engine.errors import Failure
 from engine.plain import to_plain
 from engine.recipe import Limits
 from engine.record import Record
-from engine.values import StepResult
+from engine.values import Issue, StepResult
 
 GOOD = Comparison("y", "min", "", 4, 1e-6, 1e-7, 1e-6, 0.9999999, 1.0, 1.0, 1e-7)
 FULL = Path(__file__).parent / "recipes" / "accept" / "full.yaml"
@@ -143,9 +143,14 @@ def test_interrupted_is_not_accepted() -> None:
 
 
 def test_stopped_early_says_so() -> None:
-    verdict = accept.judge(record(compared("parity", GOOD), until="parity"))
+    done = record(compared("parity", GOOD), until="parity")
+    verdict = accept.judge(done)
     assert verdict.accepted
     assert "stopped after parity" in verdict.headline
+    assert "open issue" not in verdict.headline
+    issue = Issue("parity", "numeric", "off outside the declared values", disposition="open")
+    noted = replace(done, results=(*done.results[:-1], replace(done.results[-1], issues=(issue,))))
+    assert accept.judge(noted).headline.endswith("(stopped after parity); 1 open issue")
 
 
 @pytest.mark.parametrize(

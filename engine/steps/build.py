@@ -43,7 +43,7 @@ def run(context: Context) -> Done:
         limits=Limits(plan.build.time_limit_s, _bytes(plan.build.memory_limit_mib)),
         on_message=lambda message: _show(context, message),
     )
-    result = _answer(outcome, verbose, plan)
+    result = _answer(outcome, verbose, context.earlier["lower"].facts["ops"])
     asked = json.loads(context.artifact("lower", "types").read_text(encoding="utf-8"))
     proof = _proven(asked, result)
     modes = _same_modes(asked, result)
@@ -121,7 +121,7 @@ def _show(context: Context, message: Mapping[str, Any]) -> None:
         context.progress(f"TensorRT: {message['stage']}", _PHASES.get(message["stage"], 0), len(_PHASES))
 
 
-def _answer(outcome: Outcome, verbose: Path, plan: Plan) -> dict[str, Any]:
+def _answer(outcome: Outcome, verbose: Path, ops: Mapping[str, int]) -> dict[str, Any]:
     if outcome.kind != "ok":
         words = "\n".join((*toolchain.last_words(verbose), *outcome.log_tail[-5:]))
         raise StepError(
@@ -139,12 +139,20 @@ def _answer(outcome: Outcome, verbose: Path, plan: Plan) -> dict[str, Any]:
         raise StepError(
             f"{first['text'].strip()}{more} [{result['stage']}]",
             klass="op" if first.get("op") or first.get("node") or result["stage"] == "parse" else "tooling",
-            cause=str(first.get("code", "")),
+            cause=_suspects(first, ops) or str(first.get("code", "")),
             fix=_advice(first["text"], result["stage"], first.get("op") or ""),
             where="build",
             evidence="\n".join(json.dumps(error) for error in result["errors"][:5]),
         )
     return result
+
+
+def _suspects(error: Mapping[str, Any], ops: Mapping[str, int]) -> str:
+    """Where TensorRT names no node: what in the graph its builder knows least well."""
+    held = ", ".join(f"{op} ({ops[op]})" for op in ("Loop", "If", "Scan") if op in ops)
+    if not held or error.get("node"):
+        return ""
+    return f"TensorRT names no node; the graph has control flow: {held}"
 
 
 def _advice(text: str, stage: str, op: str) -> str:

@@ -59,12 +59,12 @@ def run(context: Context) -> Done:
 
 def _exact(port: Any) -> tuple[Call | None, str]:
     """The PyTorch model in FP64, or why there is none."""
+    if port is None:
+        return None, "not run: there is no PyTorch model"
     import torch
 
     from engine import torch_model
 
-    if port is None:
-        return None, "not run: there is no PyTorch model"
     if sum(parameter.numel() for parameter in port.parameters()) > _MOST_PARAMETERS:
         return None, "not run: too many parameters for a copy in FP64"
     try:
