@@ -230,6 +230,7 @@ class Accept:
     engine: Limits
     fusion: Fusion | None = None
     engine_mib: float | None = None
+    rounding: float | None = None
 
 
 @dataclass(frozen=True)

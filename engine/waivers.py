@@ -35,7 +35,8 @@ def known(accept: Accept) -> tuple[str, ...]:
         group = getattr(accept, part)
         names = [field.name for field in fields(group)] if group else []
         found += [f"accept.{part}.{name}" for name in names if getattr(group, name) is not None]
-    return (*found, "accept.engine_mib") if accept.engine_mib is not None else tuple(found)
+    alone = [f"accept.{name}" for name in ("engine_mib", "rounding") if getattr(accept, name) is not None]
+    return (*found, *alone)
 
 
 def path_of(claim: str) -> str:

@@ -25,7 +25,7 @@ def direction(key: str) -> Direction | None:
         return "at least" if parts[2] in AT_LEAST else "at most"
     if len(parts) == 3 and parts[1] == "fusion":
         return "bound"
-    return "at most" if key == "accept.engine_mib" else None
+    return "at most" if key in ("accept.engine_mib", "accept.rounding") else None
 
 
 def mark(key: str, old: Any, new: Any) -> Mark:
