@@ -129,9 +129,10 @@ def _mask(loaded: LoadedRecipe, name: str, item: Input, values: Values) -> Found
             yield at(
                 (*where, key), f"{name}: '{key}' does nothing with 'padding: none'", "leave it out", key=True
             )
-    keep, drop = (1.0 if mask.keep is None else mask.keep), mask.drop or 0.0
+    keep, drop = (1.0 if mask.keep is None else mask.keep), (0.0 if mask.drop is None else mask.drop)
     if keep == drop:
-        yield at((*where, "keep"), f"{name}: 'keep' and 'drop' are both {keep:g}")
+        key = "keep" if mask.drop is None else "drop"
+        yield at((*where, key), f"{name}: in 'mask' 'keep' is {keep} and 'drop' is {drop}: it masks nothing")
     for key in ("keep", "drop"):
         if getattr(mask, key) is not None:
             yield from _fits(loaded, (*where, key), name, item, (getattr(mask, key),))
