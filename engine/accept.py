@@ -16,6 +16,7 @@ from engine.plan import Plan
 from engine.recipe import Limits
 from engine.record import Record
 from engine.steps import NAMES, STEPS
+from engine.stress import constants
 from engine.stress import judge as hard
 from engine.values import StepResult
 from engine.waivers import WaiverUse
@@ -170,19 +171,22 @@ def _parity(record: Record) -> list[Claim]:
     plan = record.plan
     if plan.model.source != "onnx":
         claims = _limits_claims(record, "accept.onnx", "parity", plan.accept.onnx, "compared")
-        return [*claims, _hard(record, "compared")]
+        return [*claims, *_hard(record, "compared")]
     evidence = "compared with the ONNX file"
     why = "the port starts from an ONNX file: there is no PyTorch model to compare with"
     claims = _limits_claims(record, "accept.onnx", "parity", plan.accept.onnx, evidence)
-    return [*claims, _hard(record, evidence), Claim(PYTORCH, "not run", "agreement with PyTorch", why=why)]
+    return [*claims, *_hard(record, evidence), Claim(PYTORCH, "not run", "agreement with PyTorch", why=why)]
 
 
-def _hard(record: Record, evidence: str) -> Claim:
+def _hard(record: Record, evidence: str) -> list[Claim]:
     why = _not_run(record, "stress") or _not_run(record, "parity")
     stress, parity = record.result("stress"), record.result("parity")
     if why or stress is None or parity is None:
-        return Claim(hard.NAME, "not run", "", why=why)
-    return hard.claim(hard.judge(record.plan, stress, parity), evidence)
+        return [Claim(name, "not run", "", why=why) for name in (hard.NAME, constants.NAME)]
+    return [
+        hard.claim(hard.judge(record.plan, stress, parity), evidence),
+        constants.claim(parity, "estimated from the outputs"),
+    ]
 
 
 def _engine(record: Record) -> list[Claim]:

@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("recipe", "toolchain", "comparison", "stress_names"),
     ("claims", "waivers", "plan", "plan_inputs", "plan_model", "arrays", "customer"),
     ("meaning", "checks", "origins", "samples", "compare", "origin", "wording"),
-    ("runtime", "torch_model", "torch_values", "traced", "graph", "stress", "divergence"),
+    ("runtime", "torch_model", "torch_values", "traced", "graph", "stress", "divergence", "sensitivity"),
     ("rules", "precision", "sources"),
     ("types_proof",),
     ("steps",),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -58,10 +61,10 @@ class Bench:
 
     @property
     def graph(self) -> Path:
-        return Context(self.plan, self.out, self.results, _silent).graph
+        return Context(self.plan, self.out, self.results, silent).graph
 
 
-def _silent(text: str, done: int, total: int) -> None:
+def silent(text: str, done: int, total: int) -> None:
     pass
 
 
@@ -79,12 +82,33 @@ def run(
     return _limited(bench, plan_limits or limits(bench))
 
 
+def again(bench: Bench) -> None:
+    """The parity step once more, on the graph as it is."""
+    results = {name: item for name, item in bench.results.items() if name != "parity"}
+    done = parity.run(Context(bench.plan, bench.out, results, silent))
+    bench.results["parity"] = StepResult("parity", "ok", facts=done.facts, measurements=done.measurements)
+
+
 def reuse(model: models.Model, folder: Path) -> Bench:
     """A bench from the run that an earlier one left in ``folder``."""
     done = record.read(folder / "port")
     results = {item.step: item for item in done.results}
     bench = Bench(model.name, done.plan, (folder / "port").resolve(), results, {})
+    again(bench)
     return _limited(bench, limits(bench))
+
+
+def stand(model: models.Model, folder: Path) -> Bench:
+    """The bench for a model; a run that lies in ``folder`` is taken as it is."""
+    place = folder / model.name
+    if (place / "port" / "record.json").exists():
+        print(f"{model.name}: the run in {place} is taken as it is", flush=True)
+        made = reuse(model, place)
+    else:
+        made = run(model, place)
+    chosen = made.plan.accept.onnx
+    print(f"{model.name}: {model.about}; max_abs {chosen.max_abs:g}, rel_l2 {chosen.rel_l2:g}", flush=True)
+    return made
 
 
 def limits(bench: Bench) -> Limits:
@@ -110,13 +134,16 @@ def complaints(bench: Bench) -> list[str]:
 
 
 def _whole(bench: Bench) -> Mapping[str, Any]:
-    """What the graph's int64 tensors of at most eight elements hold at the export shape."""
+    """What those of the graph's small int64 tensors hold at the export shape that hold other numbers elsewhere."""
     model = files.load(bench.graph)
     names = [value.name for node in model.graph for value in node.outputs
              if value.name and value.dtype == ir.DataType.INT64]  # fmt: skip
-    feeds = samples.read(bench.out / "samples" / "export.npz", "input")
-    found = divergence.tap(bench.graph, feeds, names)
-    return {name: value for name, value in found.items() if value.dtype == np.int64 and value.size <= 64}
+    one, other = (
+        divergence.tap(bench.graph, samples.read(bench.out / "samples" / f"{shape}.npz", "input"), names)
+        for shape in ("export", "max")
+    )
+    return {name: value for name, value in one.items()
+            if value.dtype == np.int64 and value.size <= 64 and not np.array_equal(value, other[name])}  # fmt: skip
 
 
 def subject(bench: Bench, seed: int) -> Subject:
@@ -147,16 +174,32 @@ def plant(bench: Bench, seed: int, kind: str, index: int) -> tuple[Fault, Path]:
     return fault, path
 
 
+@contextmanager
+def hushed() -> Iterator[None]:
+    """Keep what ONNX Runtime writes about graphs that fail, as many do here, off the terminal."""
+    sys.stderr.flush()
+    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)
+
+
 def judge(bench: Bench, fault: Fault, index: int, path: Path) -> Outcome:
     """The product's own parity step and verdict on the graph with the fault."""
     stress = bench.results["stress"]
     results = planted(bench, path)
     try:
-        runtime.session(path)
+        with hushed():
+            runtime.session(path)
     except StepError as error:
         return Outcome(bench.name, fault, index, "load", (error.failure.symptom,))
-    context = Context(bench.plan, bench.out, results, _silent)
-    done = parity.run(context)
+    context = Context(bench.plan, bench.out, results, silent)
+    with hushed():
+        done = parity.run(context)
     result = StepResult("parity", "ok", facts=done.facts, measurements=done.measurements)
     today = record.today()
     broken = breaches.issues(result, stress, bench.plan, today)
@@ -225,7 +268,7 @@ class Reference:
 
         self.bench, plan = bench, bench.plan
         self.port = torch_model.Port(torch_sources.load(plan), tuple(plan.inputs), plan.outputs).eval()
-        context = Context(plan, bench.out, bench.results, _silent)
+        context = Context(plan, bench.out, bench.results, silent)
         dynamo = bench.results["export"].facts["exporter"] == "dynamo"
         self.program = locate._program(context, self.port) if dynamo else None
 

@@ -193,7 +193,9 @@ def shifted(subject: Subject) -> Iterator[Fault]:
                 continue
             data = node.inputs[0]
             of_shape = data is not None and data.name in subject.sizes and node.op_type == "Gather"
-            step = 1 if int(held.ravel()[0]) >= 0 and not (of_shape and int(held.ravel()[0]) > 0) else -1
+            # Towards the middle: an end beyond the last element would be cut to it again.
+            ends = node.op_type == "Slice" and operand == 2
+            step = -1 if ends or int(held.ravel()[0]) < 0 or (of_shape and int(held.ravel()[0]) > 0) else 1
 
             def plant(node: ir.Node = node, operand: int = operand, held: Any = held + step) -> None:
                 _feed(subject, node, operand, held)

@@ -45,7 +45,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """ResNet-50's own structure (3, 4, 6 and 3 bottlenecks) with an eighth of its channels and ten classes."""
+    """ResNet-50's own structure (3, 4, 6 and 3 bottlenecks) and its 1000 classes, with an eighth of its channels."""
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class ResNet50(nn.Module):
                 blocks.append(Bottleneck(incoming, width * 2**stage, stride))
                 incoming = width * 2**stage * 4
         self.blocks = nn.Sequential(*blocks)
-        self.head = nn.Linear(incoming, 10)
+        self.head = nn.Linear(incoming, 1000)
 
     def forward(self, image):
         return self.head(self.blocks(self.stem(image)).mean((2, 3)))
@@ -104,13 +104,13 @@ class Twice(nn.Module):
 
 
 class UNet(nn.Module):
-    """Two levels down by pooling, up by neighbours and by bilinear interpolation, skips concatenated."""
+    """Two levels down by pooling, up by a transposed convolution and by nearest neighbours, skips concatenated."""
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()
         self.down1, self.down2 = Twice(1, width), Twice(width, width * 2)
         self.middle = Twice(width * 2, width * 2)
-        self.up2 = nn.ConvTranspose2d(width * 2, width * 2, 3, padding=1)
+        self.up2 = nn.ConvTranspose2d(width * 2, width * 2, 2, 2)
         self.join2 = Twice(width * 4, width)
         self.join1 = Twice(width * 2, width)
         self.head = nn.Conv2d(width, 3, 1)
@@ -118,14 +118,14 @@ class UNet(nn.Module):
     def forward(self, image):
         one = self.down1(image)
         two = self.down2(functional.max_pool2d(one, 2))
-        low = self.up2(self.middle(functional.max_pool2d(two, 2)))
-        up = self.join2(torch.cat([functional.interpolate(low, size=two.shape[2:], mode="nearest"), two], 1))
-        up = functional.interpolate(up, size=one.shape[2:], mode="bilinear", align_corners=False)
+        low = self.middle(functional.avg_pool2d(two, 2, ceil_mode=True))
+        up = self.join2(torch.cat([self.up2(low)[:, :, : two.shape[2]], two], 1))
+        up = functional.interpolate(up, scale_factor=2.0, mode="nearest")
         return torch.sigmoid(self.head(self.join1(torch.cat([up, one], 1))))
 
 
 class Detector(nn.Module):
-    """The head of a one-stage detector: two towers, boxes decoded on a grid, clipped and set to an eighth of a pixel."""
+    """The head of a one-stage detector: two towers, boxes decoded on a grid, clipped, and their cells."""
 
     def __init__(self, width: int = 16, classes: int = 4) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class Detector(nn.Module):
         )
         box = box.flatten(1, 2).clamp(min=0.0)
         best = scores.max(-1).values
-        return torch.round(box * 8) / 8, scores, best / (best.sum(-1, keepdim=True) + 1e-3)
+        return box, scores, torch.round(box / 8), best / (best.sum(-1, keepdim=True) + 1e-3)
 
 
 class RmsNorm(nn.Module):
@@ -264,7 +264,7 @@ def vit():
 
     config = ViTConfig(
         hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, image_size=16,
-        patch_size=4, initializer_range=0.2,
+        patch_size=4, initializer_range=0.2, layer_norm_eps=1e-5,
     )  # fmt: skip
     return settled(ViTModel(config))
 

@@ -55,7 +55,7 @@ def mutate(chosen: Sequence[models.Model], folder: Path, wanted: int, seed: int,
     shares: list[tuple[int, int]] = []
     for index, model in enumerate(chosen):
         share = wanted // len(chosen) + (index < wanted % len(chosen))
-        made = stand(model, folder)
+        made = bench.stand(model, folder)
         wrong += [f"{model.name}, healthy: {text}" for text in bench.complaints(made)]
         found, unexplained = plant(made, share, seed)
         outcomes += found
@@ -72,18 +72,6 @@ def mutate(chosen: Sequence[models.Model], folder: Path, wanted: int, seed: int,
     caught = sum(item.state == "caught" for item in counted)
     print(f"caught / planted = {caught} / {len(counted)} ({caught / max(len(counted), 1):.1%})")
     return 0 if counted and caught >= WANTED * len(counted) and not wrong and len(counted) >= wanted else 1
-
-
-def stand(model: models.Model, folder: Path) -> Bench:
-    place = folder / model.name
-    if (place / "port" / "record.json").exists():
-        print(f"{model.name}: the run in {place} is taken as it is", flush=True)
-        made = bench.reuse(model, place)
-    else:
-        made = bench.run(model, place)
-    limits = made.plan.accept.onnx
-    print(f"{model.name}: {model.about}; max_abs {limits.max_abs:g}, rel_l2 {limits.rel_l2:g}", flush=True)
-    return made
 
 
 def plant(made: Bench, wanted: int, seed: int) -> tuple[list[Outcome], list[str]]:
