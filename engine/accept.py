@@ -16,7 +16,7 @@ from engine.plan import Plan
 from engine.recipe import Limits
 from engine.record import Record
 from engine.steps import NAMES, STEPS
-from engine.stress import constants
+from engine.stress import constants, rounding
 from engine.stress import judge as hard
 from engine.values import StepResult
 from engine.waivers import WaiverUse
@@ -182,9 +182,10 @@ def _hard(record: Record, evidence: str) -> list[Claim]:
     why = _not_run(record, "stress") or _not_run(record, "parity")
     stress, parity = record.result("stress"), record.result("parity")
     if why or stress is None or parity is None:
-        return [Claim(name, "not run", "", why=why) for name in (hard.NAME, constants.NAME)]
+        return [Claim(name, "not run", "", why=why) for name in (hard.NAME, rounding.NAME, constants.NAME)]
     return [
         hard.claim(hard.judge(record.plan, stress, parity), evidence),
+        rounding.claim(stress, parity, evidence),
         constants.claim(parity, "estimated from the outputs"),
     ]
 

@@ -6,7 +6,7 @@ import math
 
 from engine import accept, waivers
 from engine.plan import Plan
-from engine.stress import constants
+from engine.stress import constants, rounding
 from engine.stress import judge as hard
 from engine.values import Issue, StepResult
 
@@ -16,7 +16,7 @@ def issues(result: StepResult, stress: StepResult | None, plan: Plan, date: str)
     claims = accept.judge_limits("accept.onnx", plan.accept.onnx, accept.comparisons(result), "")
     if stress is not None:
         claims.append(hard.claim(hard.judge(plan, stress, result), ""))
-        claims.append(constants.claim(result, ""))
+        claims += [rounding.claim(stress, result, ""), constants.claim(result, "")]
     return [
         Issue(
             result.step,
@@ -47,6 +47,6 @@ def failing(result: StepResult, stress: StepResult | None, plan: Plan) -> str:
     for case in hard.made(stress) if stress else ():
         if case["name"] in hard_ones:
             sizes[f"stress/{case['name']}.npz"] = case["sizes"]
-    if constants.claim(result, "").status == "fail" and not sizes:
-        return f"stress/{result.facts['constants_from'][0]}.npz"
+    if not sizes and stress is not None:  # broken over all of them together
+        sizes = {f"stress/{case['name']}.npz": case["sizes"] for case in hard.made(stress) if case["within"]}
     return min(sizes, key=lambda path: (math.prod(sizes[path].values()), path), default="")

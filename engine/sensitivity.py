@@ -29,11 +29,17 @@ _VAST = 1e30  # constants beyond it stand for infinity
 
 @dataclass(frozen=True)
 class Told:
-    """``off`` is the relative error of a constant, ``sigma`` the standard error of that estimate."""
+    """``off`` is the relative error of a constant, ``sigma`` the standard error of that estimate.
+
+    ``moves`` is what a relative change of one of it makes of the outputs, as a part of their norm; ``share`` the
+    part of the whole error's square that the constant would explain.
+    """
 
     name: str
     off: float
     sigma: float
+    moves: float
+    share: float
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,7 @@ def tell(path: Path, samples: Sequence[Sample]) -> tuple[Told, ...]:
     opened = runtime.session(path)
     error = np.concatenate([_flat(runtime.run(opened, sample.feeds), scale, sample.exact)
                             for sample, scale in zip(samples, scales, strict=True)])  # fmt: skip
+    rows = np.concatenate(list(_rows(samples, scales)))
     model = files.load(path)
     held = dict(_constants(model))
     model.graph.inputs.extend(model.graph.initializers[name] for name in held)
@@ -61,22 +68,31 @@ def tell(path: Path, samples: Sequence[Sample]) -> tuple[Told, ...]:
     finally:
         draft.unlink(missing_ok=True)
 
-    def moved(name: str, values: Any) -> Any:
-        return np.concatenate([_flat(runtime.run(loose, {**sample.feeds, name: values}), scale)
+    def moved(changed: Mapping[str, Any]) -> Any:
+        return np.concatenate([_flat(runtime.run(loose, {**sample.feeds, **changed}), scale)
                                for sample, scale in zip(samples, scales, strict=True)])  # fmt: skip
 
-    found = []
+    found, size = [], float(np.linalg.norm(moved({})))
     for name, values in held.items():
         try:
-            change = moved(name, values * (1 + _STEP)) - moved(name, values * (1 - _STEP))
+            change = moved({name: values * (1 + _STEP)}) - moved({name: values * (1 - _STEP)})
         except StepError:
             continue  # it decides a size
-        if estimate := _project(error, change / (2.0 * float(_STEP))):
-            found.append(Told(name, *estimate))
+        change /= 2.0 * float(_STEP)
+        if estimate := _project(error, change, rows):
+            moves = float(np.linalg.norm(change))
+            whole = float(error @ error)
+            share = (estimate[0] * moves) ** 2 / whole if whole else 0.0
+            found.append(Told(name, *estimate, moves / size, share))
     return tuple(found)
 
 
-def _project(error: Any, change: Any) -> tuple[float, float] | None:
+def _project(error: Any, change: Any, rows: Any) -> tuple[float, float] | None:
+    """The multiple of ``change`` that is nearest to ``error``, and its standard error.
+
+    Errors within a row go together (a norm spreads them), so that the rows count where they tell less than the
+    elements do.
+    """
     if change.shape != error.shape or not (np.isfinite(change).all() and np.isfinite(error).all()):
         return None
     square = float(change @ change)
@@ -84,7 +100,21 @@ def _project(error: Any, change: Any) -> tuple[float, float] | None:
         return None
     off = float(error @ change) / square
     left = error - off * change
-    return off, float(np.sqrt(left @ left / (error.size - 1) / square))
+    by_row = np.bincount(rows, left * change)
+    single, joint = float(left @ left) / (error.size - 1) * square, float(by_row @ by_row)
+    return off, float(np.sqrt(max(single, joint))) / square
+
+
+def _rows(samples: Sequence[Sample], scales: Sequence[Mapping[str, float]]) -> Iterator[Any]:
+    """The number of the row along the last axis that each element of the flattened outputs is in."""
+    start = 0
+    for sample, scale in zip(samples, scales, strict=True):
+        for name in scale:
+            shape = sample.exact[name].shape
+            width = shape[-1] if len(shape) > 1 else 1
+            count = sample.exact[name].size // width
+            yield np.repeat(np.arange(start, start + count), width)
+            start += count
 
 
 def _scales(sample: Sample) -> dict[str, float]:

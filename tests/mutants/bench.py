@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import zlib
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,7 @@ from engine.plan import Plan
 from engine.recipe import Accept, Limits
 from engine.steps import parity
 from engine.steps.context import Context
+from engine.stress import constants, rounding
 from engine.stress import judge as hard
 from engine.values import Artifact, StepResult
 from tests.mutants import faults, models
@@ -33,7 +35,7 @@ EQUAL = 1.2e-7  # of the output's largest value: an outcome this close is the sa
 
 @dataclass(frozen=True)
 class Outcome:
-    """``by`` names the claims that fail, ``usual`` whether one of them is about the ordinary shapes."""
+    """``by`` are the broken claims, ``usual`` tells whether one of them is about the ordinary shapes."""
 
     model: str
     fault: Fault
@@ -43,10 +45,11 @@ class Outcome:
     where: str = ""
     usual: bool = False
     sample: str = ""
+    constant: str = ""  # named by the claim about constants, when no other claim fails
 
     @property
     def only_hard(self) -> bool:
-        return self.state == "caught" and not self.usual
+        return self.state == "caught" and not self.usual and not self.constant
 
 
 @dataclass
@@ -208,10 +211,13 @@ def judge(bench: Bench, fault: Fault, index: int, path: Path) -> Outcome:
     claims = accept.judge_limits(
         "accept.onnx", bench.plan.accept.onnx, accept.comparisons(result), "", bench.plan
     )
+    constant = constants.claim(result, "")
+    alone = constant.status == "fail" and len(broken) == 1
+
     usual = any(claim.status == "fail" for claim in claims)
     return Outcome(
         bench.name, fault, index, "caught", tuple(item.symptom for item in broken), broken[0].cause, usual,
-        breaches.failing(result, stress, bench.plan),
+        breaches.failing(result, stress, bench.plan), constant.where if alone else "",
     )  # fmt: skip
 
 
@@ -277,6 +283,9 @@ class Reference:
         from engine import torch_values
         from engine.graph import provenance
 
+        if outcome.constant:
+            value = files.load(path).graph.initializers.get(outcome.constant)
+            return next((use.node.name or "" for use in value.uses()), "") if value is not None else ""
         feeds = samples.read(self.bench.out / outcome.sample, "input")
         if self.program is not None:
             tensors = torch_values.of_program(self.program, feeds, self.port.inputs)
@@ -289,9 +298,12 @@ class Reference:
                     last[module] = node.outputs[0].name
             tensors = {name: results[module] for module, name in last.items()}
         try:
-            found = divergence.first(path, tensors, divergence.tap(path, feeds, tensors))
-        except StepError:
-            return ""
+            with hushed():
+                tapped = divergence.tap(path, feeds, tensors)
+        except StepError as error:  # the report then has the runtime's own words, and those name the node
+            told = re.search(r"Name:'([^']+)'", error.failure.symptom)
+            return told[1] if told else ""
+        found = divergence.first(path, tensors, tapped)
         return found.node if found is not None else ""
 
 

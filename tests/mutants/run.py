@@ -111,12 +111,13 @@ def look(made: Bench, found: Sequence[Outcome], wanted: int, seed: int) -> tuple
 
 def table(outcomes: Sequence[Outcome]) -> None:
     for title, key in (("model", lambda item: item.model), ("kind", lambda item: item.fault.kind)):
-        print(f"\n{title:<20} planted  caught  only by hard inputs  not loaded")
+        print(f"\n{title:<20} planted  caught  only by hard inputs  only by constants  not loaded")
         for name in dict.fromkeys(map(key, outcomes)):
             mine = [item for item in outcomes if key(item) == name]
             states = Counter(item.state for item in mine)
             planted, by_hard = states["caught"] + states["survived"], sum(item.only_hard for item in mine)
-            print(f"{name:<20} {planted:>7} {states['caught']:>7} {by_hard:>20} {states['load']:>11}")
+            alone = sum(bool(item.constant) for item in mine)
+            print(f"{name:<20} {planted:>7} {states['caught']:>7} {by_hard:>20} {alone:>18} {states['load']:>11}")
     print()
 
 
