@@ -2,8 +2,7 @@
 
 A factor of 1.000001 on one weight hides in the rounding of every single number that comes out. It does not hide in
 the direction of the error: scaling a constant moves all outputs in a way of its own, rounding moves them at random.
-So each constant is scaled a little up and down, and the error against the exact reference is projected on what
-that changes.
+So each constant is scaled a little, and the error against the exact reference is projected on what that changes.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from engine.errors import StepError
 from engine.graph import files
 from engine.samples import Array
 
-MOST = 400  # constants; each takes two runs
+MOST = 400  # constants; each takes a run
 _STEP = np.float32(2.0**-7)  # of a constant; large against rounding, small enough to be linear in
 _FLOOR = 1e-8  # of an output's size: no FP32 result is known better
 _VAST = 1e30  # constants beyond it stand for infinity
@@ -72,13 +71,13 @@ def tell(path: Path, samples: Sequence[Sample]) -> tuple[Told, ...]:
         return np.concatenate([_flat(runtime.run(loose, {**sample.feeds, **changed}), scale)
                                for sample, scale in zip(samples, scales, strict=True)])  # fmt: skip
 
-    found, size = [], float(np.linalg.norm(moved({})))
+    still, found = moved({}), []
+    size = float(np.linalg.norm(still))
     for name, values in held.items():
         try:
-            change = moved({name: values * (1 + _STEP)}) - moved({name: values * (1 - _STEP)})
+            change = (moved({name: values * (1 + _STEP)}) - still) / float(_STEP)
         except StepError:
             continue  # it decides a size
-        change /= 2.0 * float(_STEP)
         if estimate := _project(error, change, rows):
             moves = float(np.linalg.norm(change))
             whole = float(error @ error)
@@ -124,17 +123,21 @@ def _scales(sample: Sample) -> dict[str, float]:
         if exact.dtype.kind != "f" or not exact.size or not np.isfinite(exact).all():
             continue
         size = float(np.sqrt(np.mean(np.square(exact))))
-        noise = float(np.sqrt(np.mean(np.square(sample.single[name].astype(np.float64) - exact))))
+        noise = float(
+            np.sqrt(np.mean(np.square(sample.single[name].astype(np.float64) - exact.astype(np.float64))))
+        )
         if size > 0.0:
             found[name] = 1.0 / max(noise, _FLOOR * size)
     return found
 
 
-def _flat(outputs: Mapping[str, Array], scales: Mapping[str, float], less: Mapping[str, Array] | None = None) -> Any:
+def _flat(
+    outputs: Mapping[str, Array], scales: Mapping[str, float], less: Mapping[str, Array] | None = None
+) -> Any:
     parts = []
     for name, scale in scales.items():
         value = outputs[name].astype(np.float64)
-        parts.append(((value - less[name] if less is not None else value) * scale).ravel())
+        parts.append(((value - less[name].astype(np.float64) if less is not None else value) * scale).ravel())
     return np.concatenate(parts) if parts else np.zeros(0)
 
 

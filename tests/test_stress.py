@@ -24,7 +24,7 @@ from engine.plan import PlannedInput
 from engine.plan_inputs import PlannedImage, PlannedMask
 from engine.recipe import Axis
 from engine.steps.stress import _refused as refused
-from engine.stress import cases, content, judge, kinds
+from engine.stress import cases, content, judge, kinds, rounding
 from engine.stress_names import KINDS
 from engine.values import StepResult
 from tests.conftest import Cli, record_of
@@ -286,14 +286,14 @@ def broken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> route.Outcome:
 LOOSE = ("onnx: {max_abs: 1.0e-5}", "onnx: {max_abs: 1.0e-2}")
 
 
-def test_a_lost_epsilon_shows_on_zero_rows_alone_and_the_node_is_named(
+def test_a_lost_epsilon_shows_on_hard_inputs_alone_and_the_node_is_named(
     toy: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, cli: Callable[..., Cli]
 ) -> None:
     folder = toy(LOOSE, model=NORMALISED)
     outcome = broken(folder, monkeypatch)
     assert outcome.exit_code == Exit.NOT_ACCEPTED
     failed = [claim for claim in outcome.verdict.claims if claim.status == "fail"]
-    assert [claim.name for claim in failed] == [judge.NAME]
+    assert [claim.name for claim in failed] == [judge.NAME, rounding.NAME]
     assert "zero" in failed[0].where
     parity = next(item for item in record_of(folder)["results"] if item["step"] == "parity")
     found = parity["facts"]["located"]

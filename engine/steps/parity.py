@@ -40,8 +40,17 @@ def run(context: Context) -> Done:
     context.progress("constants", len(shapes) + len(cases), len(shapes) + len(cases))
     looked, told = _constants(context, found)
     return Done(
-        facts={"runtime": "onnxruntime", "providers": list(opened.get_providers()), "optimised": False, **looked},
-        measurements={"comparisons": to_plain(found), "stress": to_plain(stressed), "constants": to_plain(told)},
+        facts={
+            "runtime": "onnxruntime",
+            "providers": list(opened.get_providers()),
+            "optimised": False,
+            **looked,
+        },
+        measurements={
+            "comparisons": to_plain(found),
+            "stress": to_plain(stressed),
+            "constants": to_plain(told),
+        },
     )
 
 

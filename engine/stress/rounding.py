@@ -22,12 +22,12 @@ _LIMIT = f"error / rounding error of PyTorch <= {MOST:g}"
 def claim(stress: StepResult, parity: StepResult, evidence: str) -> Claim:
     """One claim over every float output, over all hard inputs inside what the recipe declares."""
     within = {case["name"] for case in made(stress) if case["within"]}
-    found: tuple[Comparison, ...] = from_plain(
-        tuple[Comparison, ...], parity.measurements.get("stress", [])
-    )
+    found: tuple[Comparison, ...] = from_plain(tuple[Comparison, ...], parity.measurements.get("stress", []))
     multiples = _multiples([item for item in found if item.shape in within])
     if not multiples:
-        return Claim(NAME, "not run", _LIMIT, why=f"there is no reference in FP64 ({stress.facts.get('noise', '')})")
+        return Claim(
+            NAME, "not run", _LIMIT, why=f"there is no reference in FP64 ({stress.facts.get('noise', '')})"
+        )
     worst = max(multiples, key=lambda name: multiples[name])
     value = multiples[worst]
     if value <= MOST:

@@ -1,4 +1,4 @@
-"""Single faults of an exporter, an optimiser or a hand: each kind lists the places of a graph where it can be planted."""
+"""Single faults of an exporter, an optimiser or a hand; each kind lists the places of a graph where it can be."""
 
 from __future__ import annotations
 
@@ -100,10 +100,16 @@ def swapped(subject: Subject) -> Iterator[Fault]:
         yield Fault("swap operands", f"{node.op_type} {node.name}", plant, (node.name or "",))
 
 
+def _small(value: ir.Value | None) -> bool:
+    """Is it an epsilon? Adding one is a kind of its own."""
+    held = array(value)
+    return held is not None and held.size == 1 and held.dtype == np.float32 and 0 < float(held.ravel()[0]) <= 1e-2
+
+
 def dropped(subject: Subject) -> Iterator[Fault]:
     for node in subject.nodes:
         name = (node.name or "",)
-        if node.op_type == "Add":
+        if node.op_type == "Add" and not any(_small(value) for value in node.inputs):
             kept = 1 if array(node.inputs[0]) is not None else 0
             yield Fault("drop an add", f"Add {node.name}", lambda n=node, k=kept: _pass(n, k), name)
         elif node.op_type in ("Gemm", "Conv", "ConvTranspose") and len(node.inputs) > 2 and node.inputs[2]:
@@ -117,7 +123,9 @@ def axes(subject: Subject) -> Iterator[Fault]:
         name, place = (node.name or "",), f"{node.op_type} {node.name}"
         if node.op_type in ("Softmax", "LogSoftmax", "Concat", "Gather", "Split", "ArgMax", "LayerNormalization",
                             "Flatten", "GatherElements"):  # fmt: skip
-            default = {"Softmax": -1, "LogSoftmax": -1, "LayerNormalization": -1, "Flatten": 1}.get(node.op_type, 0)
+            default = {"Softmax": -1, "LogSoftmax": -1, "LayerNormalization": -1, "Flatten": 1}.get(
+                node.op_type, 0
+            )
             axis = node.attributes["axis"].as_int() if "axis" in node.attributes else default
 
             def plant(node: ir.Node = node, axis: int = axis) -> None:
@@ -157,9 +165,7 @@ def nudged(subject: Subject) -> Iterator[Fault]:
             other = (held * np.float32(1 + OFF)).astype(np.float32)
         if np.isfinite(other).all() and not np.array_equal(other, held):
             what = f"{value.name} {list(held.shape)}" + (f" = {float(held):.6g}" if held.size == 1 else "")
-            yield Fault(
-                "constant by 1e-6", what, lambda v=value, h=other: _set(subject, v, h), users
-            )
+            yield Fault("constant by 1e-6", what, lambda v=value, h=other: _set(subject, v, h), users)
 
 
 def epsilons(subject: Subject) -> Iterator[Fault]:
@@ -174,9 +180,9 @@ def epsilons(subject: Subject) -> Iterator[Fault]:
             yield Fault("epsilon removed", place, plant, name)
         elif node.op_type in ("Add", "Max", "Clip"):
             for operand, value in enumerate(node.inputs):
-                held = array(value)
-                if held is None or held.size != 1 or held.dtype != np.float32 or not 0 < float(held) <= 1e-2:
+                if not _small(value):
                     continue
+                held = array(value)
 
                 def zero(node: ir.Node = node, operand: int = operand, held: Any = held) -> None:
                     _feed(subject, node, operand, np.zeros_like(held))
@@ -200,7 +206,9 @@ def shifted(subject: Subject) -> Iterator[Fault]:
             def plant(node: ir.Node = node, operand: int = operand, held: Any = held + step) -> None:
                 _feed(subject, node, operand, held)
 
-            yield Fault("off by one", f"operand {operand} of {node.op_type} {node.name}", plant, (node.name or "",))
+            yield Fault(
+                "off by one", f"operand {operand} of {node.op_type} {node.name}", plant, (node.name or "",)
+            )
 
 
 def rounded(subject: Subject) -> Iterator[Fault]:
@@ -244,7 +252,11 @@ def rounded(subject: Subject) -> Iterator[Fault]:
 
 def transposed(subject: Subject) -> Iterator[Fault]:
     for value, held, users in constants(subject, 2):
-        other = np.swapaxes(held, -1, -2) if held.shape[-1] > 1 and held.shape[-2] > 1 else np.swapaxes(held, 0, 1)
+        other = (
+            np.swapaxes(held, -1, -2)
+            if held.shape[-1] > 1 and held.shape[-2] > 1
+            else np.swapaxes(held, 0, 1)
+        )
         other = other.reshape(held.shape)
         if not np.array_equal(other, held):
             yield Fault(
@@ -255,7 +267,11 @@ def transposed(subject: Subject) -> Iterator[Fault]:
 
 def zeroed(subject: Subject) -> Iterator[Fault]:
     for value, held, users in constants(subject, 2):
-        row = int(subject.rng.integers(held.shape[-2])) if held.ndim == 2 else int(subject.rng.integers(held.shape[0]))
+        row = (
+            int(subject.rng.integers(held.shape[-2]))
+            if held.ndim == 2
+            else int(subject.rng.integers(held.shape[0]))
+        )
         other = held.copy()
         other[row] = 0
         if not np.array_equal(other, held):
@@ -268,7 +284,16 @@ def zeroed(subject: Subject) -> Iterator[Fault]:
 def frozen(subject: Subject) -> Iterator[Fault]:
     """A size that follows the input becomes the one of the export shape."""
     for node in subject.nodes:
-        if node.op_type not in ("Shape", "Gather", "Concat", "Squeeze", "Unsqueeze", "Slice", "Range", "Size"):
+        if node.op_type not in (
+            "Shape",
+            "Gather",
+            "Concat",
+            "Squeeze",
+            "Unsqueeze",
+            "Slice",
+            "Range",
+            "Size",
+        ):
             continue
         value = node.outputs[0]
         held = subject.sizes.get(value.name or "")

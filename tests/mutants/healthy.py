@@ -32,7 +32,11 @@ def main(chosen: Sequence[models.Model], folder: Path, wanted: int = WANTED) -> 
         made = bench.stand(model, folder)
         for export in exports(model, made):
             found.append(export)
-            text = f"no such export: {export.why[:150]}" if export.why else "; ".join(export.alarms) or "no alarm"
+            text = (
+                f"no such export: {export.why[:150]}"
+                if export.why
+                else "; ".join(export.alarms) or "no alarm"
+            )
             print(f"  {export.name}: {text}", flush=True)
     there = [item for item in found if not item.why]
     alarms = [item for item in there if item.alarms]

@@ -109,7 +109,11 @@ accept:
 
 
 def write(
-    model: Model, folder: Path, opset: int = 18, exporter: str = "", limits: tuple[float, float] = (1e-5, 1e-5)
+    model: Model,
+    folder: Path,
+    opset: int = 18,
+    exporter: str = "",
+    limits: tuple[float, float] = (1e-5, 1e-5),
 ) -> Path:
     """A recipe for ``model`` in ``folder`` with what it needs beside it; its path."""
     folder.mkdir(parents=True, exist_ok=True)

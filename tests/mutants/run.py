@@ -27,12 +27,18 @@ WANTED = 0.98
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants.run")
-    parser.add_argument("--faults", type=int, default=300, help="how many are planted and loaded, over all models")
+    parser.add_argument(
+        "--faults", type=int, default=300, help="how many are planted and loaded, over all models"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model", action="append", choices=[item.name for item in models.MODELS])
     parser.add_argument("--locate", type=int, default=40, help="how many of the caught ones are looked for")
-    parser.add_argument("--healthy", action="store_true", help="the false alarms over healthy exports instead")
-    parser.add_argument("--work", type=Path, help="folder for the runs; those found in it are taken as they are")
+    parser.add_argument(
+        "--healthy", action="store_true", help="the false alarms over healthy exports instead"
+    )
+    parser.add_argument(
+        "--work", type=Path, help="folder for the runs; those found in it are taken as they are"
+    )
     given = parser.parse_args()
     quiet()
     chosen = [item for item in models.MODELS if not given.model or item.name in given.model]
@@ -105,7 +111,9 @@ def look(made: Bench, found: Sequence[Outcome], wanted: int, seed: int) -> tuple
         steps = bench.distance(path, named, fault.near) if named else None
         near += steps is not None and steps <= 2
         if steps is None or steps > 2:
-            print(f"  looked for: {fault.kind}, {fault.place}: named {named or 'nothing'}, {steps} steps away")
+            print(
+                f"  looked for: {fault.kind}, {fault.place}: named {named or 'nothing'}, {steps} steps away"
+            )
     return near, len(picked)
 
 
@@ -117,7 +125,9 @@ def table(outcomes: Sequence[Outcome]) -> None:
             states = Counter(item.state for item in mine)
             planted, by_hard = states["caught"] + states["survived"], sum(item.only_hard for item in mine)
             alone = sum(bool(item.constant) for item in mine)
-            print(f"{name:<20} {planted:>7} {states['caught']:>7} {by_hard:>20} {alone:>18} {states['load']:>11}")
+            print(
+                f"{name:<20} {planted:>7} {states['caught']:>7} {by_hard:>20} {alone:>18} {states['load']:>11}"
+            )
     print()
 
 
