@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint fuzz gauntlet docs bench-spine bench-check bench-large clean
+.PHONY: demo test lint fuzz gauntlet mutation-test healthy-exports docs bench-spine bench-check bench-large bench-parity clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -27,6 +27,12 @@ fuzz: $(READY)  ## 10,000 mutated recipes and 150,000 byte inputs; the counts la
 gauntlet: $(READY)  ## public breakages, rebuilt small: what each must come to, and what it came to
 	$(BIN)/python -m tests.gauntlet.run
 
+mutation-test: $(READY)  ## 300 single faults in the graphs of ten models; caught / planted last
+	$(BIN)/python -m tests.mutants.run
+
+healthy-exports: $(READY)  ## at least fifty right exports, none of which may fail; the count last
+	$(BIN)/python -m tests.mutants.run --healthy
+
 docs: $(READY)  ## write docs/recipe-reference.md from the schema
 	$(BIN)/python docs/generate.py
 
@@ -38,6 +44,9 @@ bench-check: $(READY)  ## `portwright check` against its bare imports; the ratio
 
 bench-large: $(READY)  ## `portwright check` on a recipe of more than 5,000 lines; the seconds last
 	$(BIN)/python benchmarks/large_recipe.py
+
+bench-parity: $(READY)  ## parity on MiniLM-L6 with hard inputs against the plain one; the ratio last
+	$(BIN)/python benchmarks/parity.py
 
 clean:
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache recipes/*/port recipes/*/PORT_REPORT.md

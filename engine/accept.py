@@ -16,6 +16,7 @@ from engine.plan import Plan
 from engine.recipe import Limits
 from engine.record import Record
 from engine.steps import NAMES, STEPS
+from engine.stress import constants, rounding
 from engine.stress import judge as hard
 from engine.values import StepResult
 from engine.waivers import WaiverUse
@@ -74,6 +75,7 @@ def _count(number: int, thing: str) -> str:
 def _step_of(claim: Claim) -> str:
     heads = {
         "accept.onnx": "parity",
+        "accept.rounding": "parity",
         PYTORCH: "parity",
         "accept.engine (rehearsed)": "rehearse",
         "accept.engine (measured)": "verify",
@@ -170,19 +172,25 @@ def _parity(record: Record) -> list[Claim]:
     plan = record.plan
     if plan.model.source != "onnx":
         claims = _limits_claims(record, "accept.onnx", "parity", plan.accept.onnx, "compared")
-        return [*claims, _hard(record, "compared")]
+        return [*claims, *_hard(record, "compared")]
     evidence = "compared with the ONNX file"
     why = "the port starts from an ONNX file: there is no PyTorch model to compare with"
     claims = _limits_claims(record, "accept.onnx", "parity", plan.accept.onnx, evidence)
-    return [*claims, _hard(record, evidence), Claim(PYTORCH, "not run", "agreement with PyTorch", why=why)]
+    return [*claims, *_hard(record, evidence), Claim(PYTORCH, "not run", "agreement with PyTorch", why=why)]
 
 
-def _hard(record: Record, evidence: str) -> Claim:
+def _hard(record: Record, evidence: str) -> list[Claim]:
+    strict = record.plan.accept.rounding
+    names = (hard.NAME, *((rounding.NAME, constants.NAME) if strict else ()))
     why = _not_run(record, "stress") or _not_run(record, "parity")
     stress, parity = record.result("stress"), record.result("parity")
     if why or stress is None or parity is None:
-        return Claim(hard.NAME, "not run", "", why=why)
-    return hard.claim(hard.judge(record.plan, stress, parity), evidence)
+        return [Claim(name, "not run", "", why=why) for name in names]
+    claims = [hard.claim(hard.judge(record.plan, stress, parity), evidence)]
+    if strict:
+        claims.append(rounding.claim(stress, parity, evidence, strict))
+        claims.append(constants.claim(parity, "estimated from the outputs"))
+    return claims
 
 
 def _engine(record: Record) -> list[Claim]:

@@ -6,6 +6,7 @@ import math
 
 from engine import accept, waivers
 from engine.plan import Plan
+from engine.stress import constants, rounding
 from engine.stress import judge as hard
 from engine.values import Issue, StepResult
 
@@ -15,6 +16,11 @@ def issues(result: StepResult, stress: StepResult | None, plan: Plan, date: str)
     claims = accept.judge_limits("accept.onnx", plan.accept.onnx, accept.comparisons(result), "")
     if stress is not None:
         claims.append(hard.claim(hard.judge(plan, stress, result), ""))
+        if plan.accept.rounding is not None:
+            claims += [
+                rounding.claim(stress, result, "", plan.accept.rounding),
+                constants.claim(result, ""),
+            ]
     return [
         Issue(
             result.step,
@@ -27,6 +33,21 @@ def issues(result: StepResult, stress: StepResult | None, plan: Plan, date: str)
         for claim in waivers.apply(claims, plan.waivers, date)[0]
         if claim.status == "fail"
     ]
+
+
+def suspicions(result: StepResult, stress: StepResult, plan: Plan) -> list[Issue]:
+    """Open issues for an error within every limit that is more than rounding explains."""
+    if plan.accept.rounding is not None or issues(result, stress, plan, ""):
+        return []
+    return [
+        Issue(
+            "parity", "numeric", f"within the limits, but more than rounding: {claim.why}",
+            fix="look at what the exporter did, or at the runtime's own kernels; accept.rounding makes it binding",
+            evidence=f"{claim.name} {claim.limit}", disposition="open",
+        )
+        for claim in (rounding.claim(stress, result, ""), constants.claim(result, ""))
+        if claim.status == "fail"
+    ]  # fmt: skip
 
 
 def failing(result: StepResult, stress: StepResult | None, plan: Plan) -> str:
@@ -45,4 +66,6 @@ def failing(result: StepResult, stress: StepResult | None, plan: Plan) -> str:
     for case in hard.made(stress) if stress else ():
         if case["name"] in hard_ones:
             sizes[f"stress/{case['name']}.npz"] = case["sizes"]
+    if not sizes and stress is not None:  # broken over all of them together
+        sizes = {f"stress/{case['name']}.npz": case["sizes"] for case in hard.made(stress) if case["within"]}
     return min(sizes, key=lambda path: (math.prod(sizes[path].values()), path), default="")

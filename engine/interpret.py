@@ -106,7 +106,10 @@ def _parity_broke(state: _Run) -> bool:
         return False
     stress = state.results.get("stress")
     issues: list[Issue] = breaches.issues(parity, stress, state.plan, state.date)
-    beyond = hard.beyond(hard.judge(state.plan, stress, parity)) if stress else ()
+    beyond: list[Issue] = []
+    if stress:
+        beyond += hard.beyond(hard.judge(state.plan, stress, parity))
+        beyond += breaches.suspicions(parity, stress, state.plan)
     facts = dict(parity.facts)
     if issues:
         facts["located"] = _locate(state, breaches.failing(parity, stress, state.plan))

@@ -59,8 +59,12 @@ def _fell_back(asked: Sequence[str], got: Sequence[str]) -> StepError:
 
 
 def run(opened: onnxruntime.InferenceSession, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Run a session on the inputs it has (others in ``feeds`` are left out); outputs by name."""
-    wanted = {item.name: feeds[item.name] for item in opened.get_inputs() if item.name in feeds}
+    """Run a session on the inputs it has (others in ``feeds`` are left out); outputs by name.
+
+    Constants that are inputs as well take another value when ``feeds`` has one.
+    """
+    takes = [*opened.get_inputs(), *opened.get_overridable_initializers()]
+    wanted = {item.name: np.asarray(feeds[item.name]) for item in takes if item.name in feeds}
     names = [item.name for item in opened.get_outputs()]
     try:
         values = opened.run(names, wanted)

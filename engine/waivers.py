@@ -41,7 +41,7 @@ def known(accept: Accept) -> tuple[str, ...]:
 
 def path_of(claim: str) -> str:
     """``accept.engine (rehearsed).max_abs`` as the recipe's path ``accept.engine.max_abs``."""
-    return claim.replace(" (rehearsed)", "").replace(" (measured)", "")
+    return claim.replace(" (rehearsed)", "").replace(" (measured)", "").replace(" (of constants)", "")
 
 
 def apply(

@@ -291,7 +291,7 @@ def broken(folder: Path, tampered: Tampered) -> route.Outcome:
 LOOSE = ("onnx: {max_abs: 1.0e-5}", "onnx: {max_abs: 1.0e-2}")
 
 
-def test_a_lost_epsilon_shows_on_zero_rows_alone_and_the_node_is_named(
+def test_a_lost_epsilon_shows_on_hard_inputs_alone_and_the_node_is_named(
     toy: Callable[..., Path], tampered: Tampered, cli: Callable[..., Cli]
 ) -> None:
     folder = toy(LOOSE, model=NORMALISED)

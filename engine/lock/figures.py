@@ -15,7 +15,13 @@ FACTOR = 2.0  # two figures of an error are equal when neither is more than this
 FLOOR = 1e-7  # errors below are equal to each other: FP32 numbers near 1 lie that far apart
 NEAREST = 1e-9  # the same for the distance of a cosine from 1, which goes with the square of the error
 MULTIPLE = 0.1  # and for errors given as a multiple of what is allowed
-_ERRORS = (hard.NAME, "accept.onnx.", "accept.engine (rehearsed).", "accept.engine (measured).")
+_ERRORS = (
+    hard.NAME,
+    "accept.rounding",
+    "accept.onnx.",
+    "accept.engine (rehearsed).",
+    "accept.engine (measured).",
+)
 
 
 def is_error(claim: str) -> bool:
