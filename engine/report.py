@@ -87,6 +87,7 @@ def view(record: Record, verdict: Verdict, prefix: str, beside: Path) -> dict[st
                     "made": values_text(item)} for name, item in plan.inputs.items()],
         "parity": _comparisons(record.result("parity")),
         "hard": hard.rows(plan, record.result("stress"), record.result("parity")),
+        "told": hard.beyond_limits(record.result("stress"), record.result("parity")),
         "noise": record.facts("stress").get("noise", ""),
         "located": hard.located(record.facts("parity")),
         "exporters": _exporters(record),

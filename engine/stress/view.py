@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.plan import Plan
+from engine.stress import constants, rounding
 from engine.stress.judge import judge
 from engine.stress_names import KINDS
 from engine.values import StepResult
@@ -48,6 +49,20 @@ def _row(case: Mapping[str, Any], worst: Any, compared: bool) -> dict[str, str]:
         "declared": "yes" if case["within"] else "no",
         "outcome": outcome,
     }
+
+
+def beyond_limits(stress: StepResult | None, parity: StepResult | None) -> list[str]:
+    """What the hard inputs tell beside the limits: the error against rounding, and the constants."""
+    if stress is None or parity is None or parity.status != "ok":
+        return []
+    error, held = rounding.claim(stress, parity, ""), constants.claim(parity, "")
+    lines = [f"Against FP64 the graph's error is not told: {error.why}."]
+    if error.value is not None:
+        lines = [
+            f"Against FP64 the graph is {number(error.value)} times as far off as PyTorch in FP32 ({error.where})."
+        ]
+    told = f"of the constants, {held.where}, the worst estimate is {number(held.value)} of what rounding explains"
+    return [*lines, f"Constants: {held.why if held.value is None else told}."]
 
 
 def located(facts: Mapping[str, Any]) -> list[str]:
