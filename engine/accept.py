@@ -185,7 +185,7 @@ def _hard(record: Record, evidence: str) -> list[Claim]:
         return [Claim(name, "not run", "", why=why) for name in (hard.NAME, rounding.NAME, constants.NAME)]
     return [
         hard.claim(hard.judge(record.plan, stress, parity), evidence),
-        rounding.claim(stress, parity, evidence),
+        rounding.claim(parity, "computed in FP64"),
         constants.claim(parity, "estimated from the outputs"),
     ]
 

@@ -16,7 +16,7 @@ def issues(result: StepResult, stress: StepResult | None, plan: Plan, date: str)
     claims = accept.judge_limits("accept.onnx", plan.accept.onnx, accept.comparisons(result), "")
     if stress is not None:
         claims.append(hard.claim(hard.judge(plan, stress, result), ""))
-        claims += [rounding.claim(stress, result, ""), constants.claim(result, "")]
+        claims += [rounding.claim(result, ""), constants.claim(result, "")]
     return [
         Issue(
             result.step,

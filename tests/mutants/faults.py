@@ -103,7 +103,12 @@ def swapped(subject: Subject) -> Iterator[Fault]:
 def _small(value: ir.Value | None) -> bool:
     """Is it an epsilon? Adding one is a kind of its own."""
     held = array(value)
-    return held is not None and held.size == 1 and held.dtype == np.float32 and 0 < float(held.ravel()[0]) <= 1e-2
+    return (
+        held is not None
+        and held.size == 1
+        and held.dtype == np.float32
+        and 0 < float(held.ravel()[0]) <= 1e-2
+    )
 
 
 def dropped(subject: Subject) -> Iterator[Fault]:

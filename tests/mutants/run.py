@@ -60,7 +60,8 @@ def mutate(chosen: Sequence[models.Model], folder: Path, wanted: int, seed: int,
     wrong: list[str] = []
     shares: list[tuple[int, int]] = []
     for index, model in enumerate(chosen):
-        share = wanted // len(chosen) + (index < wanted % len(chosen))
+        # A model that has too few places leaves its part to those after it.
+        share = -(-(wanted - sum(item.state != "load" for item in outcomes)) // (len(chosen) - index))
         made = bench.stand(model, folder)
         wrong += [f"{model.name}, healthy: {text}" for text in bench.complaints(made)]
         found, unexplained = plant(made, share, seed)
