@@ -63,7 +63,8 @@ def errors(samples: Sequence[Sample]) -> list[dict[str, Any]]:
             wanted = sample.exact[name].astype(np.float64)
             for index, other in enumerate((sample.got[name], sample.single[name], np.zeros_like(wanted))):
                 squares[index] += float(np.sum(np.square(other.astype(np.float64) - wanted)))
-        error, noise, size = (float(root) for root in np.sqrt(squares))
+        # A record holds no NaN: an output that is not finite is off by more than anything.
+        error, noise, size = (float(root) if np.isfinite(root) else _VAST for root in np.sqrt(squares))
         found.append({"output": name, "error": error, "noise": noise, "size": size})
     return found
 

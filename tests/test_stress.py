@@ -24,7 +24,7 @@ from engine.plan import PlannedInput
 from engine.plan_inputs import PlannedImage, PlannedMask
 from engine.recipe import Axis
 from engine.steps.stress import _refused as refused
-from engine.stress import cases, content, judge, kinds, rounding
+from engine.stress import cases, constants, content, judge, kinds, rounding
 from engine.stress_names import KINDS
 from engine.values import StepResult
 from tests.conftest import Cli, record_of
@@ -37,7 +37,7 @@ EVERYTHING = frozenset(op for kind in kinds.KINDS for op in kind.ops)
 def test_every_kind_is_named_once() -> None:
     made = [kind.name for kind in kinds.KINDS]
     assert len(made) == len(set(made))
-    assert {*made, "little", "corner"} == set(KINDS)
+    assert {*made, "little", "corner", "fp64"} == set(KINDS)
 
 
 FORMS = {
@@ -317,12 +317,17 @@ def test_left_out_with_a_reason_it_passes_and_the_report_says_so(
     toy: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reasons = "\n".join(
-        f"    - {{case: {kind}, because: rows are never zero}}" for kind in ("zeros", "zero-rows", "tiny")
+        f"    - {{case: {kind}, because: rows are never zero}}"
+        for kind in ("zeros", "zero-rows", "tiny", "fp64")
     )
     folder = toy(LOOSE, ("precision:", f"stress:\n  leave_out:\n{reasons}\nprecision:"), model=NORMALISED)
     outcome = broken(folder, monkeypatch)
     assert outcome.exit_code == Exit.ACCEPTED, outcome.verdict
-    assert "**left out**: rows are never zero" in (folder / "PORT_REPORT.md").read_text()
+    text = (folder / "PORT_REPORT.md").read_text()
+    assert "**left out**: rows are never zero" in text
+    notes = {claim.name: claim.why for claim in outcome.verdict.claims if claim.status == "not run"}
+    assert notes == dict.fromkeys((rounding.NAME, constants.NAME), "left out: rows are never zero")
+    assert "left out: rows are never zero |" in text
 
 
 def test_leaving_out_what_is_not_made_is_an_error(toy: Callable[..., Path], cli: Callable[..., Cli]) -> None:

@@ -54,6 +54,9 @@ def _in_fp64(
     """Run, or why not; each float output's error over all hard inputs in FP64; estimates of the constants."""
     from engine import exact, sensitivity
 
+    for item in context.plan.stress.leave_out:
+        if item.case == "fp64":
+            return f"not run: left out: {item.because}", [], ()
     if any(item.problem or item.rel_l2 is None or not item.rel_l2 <= _OFF for item in found):
         return "not run: the outputs are off by far more", [], ()
     given: list[sensitivity.Sample] = []
