@@ -188,7 +188,7 @@ def _hard(record: Record, evidence: str) -> list[Claim]:
         return [Claim(name, "not run", "", why=why) for name in names]
     claims = [hard.claim(hard.judge(record.plan, stress, parity), evidence)]
     if strict:
-        claims.append(rounding.claim(stress, parity, evidence, strict))
+        claims.append(rounding.claim(parity, "computed in FP64", strict))
         claims.append(constants.claim(parity, "estimated from the outputs"))
     return claims
 

@@ -18,7 +18,7 @@ def issues(result: StepResult, stress: StepResult | None, plan: Plan, date: str)
         claims.append(hard.claim(hard.judge(plan, stress, result), ""))
         if plan.accept.rounding is not None:
             claims += [
-                rounding.claim(stress, result, "", plan.accept.rounding),
+                rounding.claim(result, "", plan.accept.rounding),
                 constants.claim(result, ""),
             ]
     return [
@@ -45,7 +45,7 @@ def suspicions(result: StepResult, stress: StepResult, plan: Plan) -> list[Issue
             fix="look at what the exporter did, or at the runtime's own kernels; accept.rounding makes it binding",
             evidence=f"{claim.name} {claim.limit}", disposition="open",
         )
-        for claim in (rounding.claim(stress, result, ""), constants.claim(result, ""))
+        for claim in (rounding.claim(result, ""), constants.claim(result, ""))
         if claim.status == "fail"
     ]  # fmt: skip
 

@@ -14,8 +14,6 @@ class Comparison:
     the difference over that of the reference, ``cosine`` the similarity of the flattened arrays,
     ``argmax`` the share of rows of the last axis whose largest entry is the same one. ``scale`` is the
     largest magnitude of the reference, ``noise`` how far it is from itself in FP64 (None: not run).
-    ``exact_l2`` and ``noise_l2`` are the Euclidean norms of what the output and the reference are off from FP64;
-    ``exact_norm`` is that of the FP64 values themselves.
     """
 
     output: str
@@ -29,6 +27,3 @@ class Comparison:
     argmax: float | None = None
     scale: float | None = None
     noise: float | None = None
-    exact_l2: float | None = None
-    noise_l2: float | None = None
-    exact_norm: float | None = None

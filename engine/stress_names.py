@@ -30,4 +30,5 @@ KINDS: Mapping[str, str] = {
     "mask-one": "one element a row kept",
     "mask-none": "nothing masked",
     "mask-rows": "the first row masked throughout",
+    "fp64": "no values of its own: the graph and the model in FP64 on all of the others",
 }

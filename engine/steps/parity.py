@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import onnxruntime
 
 _OFF = 1e-3  # rel_l2 beyond which no constant is looked at: the graph is wrong in a plainer way
-_LARGEST = 2**29  # bytes of weight files; each constant takes two runs
-_ENOUGH = 2000  # output elements from which constants are told
+_LARGEST = 2**29  # bytes of weight files; FP64 doubles them, and each constant takes two runs
+_ENOUGH = 32  # rows of an output from which constants are told
 
 
 def run(context: Context) -> Done:
@@ -38,50 +38,53 @@ def run(context: Context) -> Done:
     for index, case in enumerate(cases):
         context.progress(case, len(shapes) + index, len(shapes) + len(cases))
         stressed += compare_at(opened, context.artifact("stress", case), case, nan_is_equal=True)
-    context.progress("constants", len(shapes) + len(cases), len(shapes) + len(cases))
-    looked, told = _constants(context, found)
+    context.progress("in FP64", len(shapes) + len(cases), len(shapes) + len(cases))
+    looked, exact, told = _in_fp64(context, found)
+    providers = list(opened.get_providers())
     return Done(
-        facts={
-            "runtime": "onnxruntime",
-            "providers": list(opened.get_providers()),
-            "optimised": False,
-            **looked,
-        },
+        facts={"runtime": "onnxruntime", "providers": providers, "optimised": False, "exact": looked},
         measurements={
-            "comparisons": to_plain(found),
-            "stress": to_plain(stressed),
-            "constants": to_plain(told),
+            "comparisons": to_plain(found), "stress": to_plain(stressed), "exact": exact, "constants": to_plain(told)
         },
-    )
+    )  # fmt: skip
 
 
-def _constants(context: Context, found: Sequence[Comparison]) -> tuple[dict[str, Any], Sequence[Any]]:
-    """Estimates of how far constants are off; facts ``constants`` (run or why not) and the cases it is told from."""
-    from engine import sensitivity
+def _in_fp64(
+    context: Context, found: Sequence[Comparison]
+) -> tuple[str, list[dict[str, Any]], Sequence[Any]]:
+    """Run, or why not; each float output's error over all hard inputs in FP64; estimates of the constants."""
+    from engine import exact, sensitivity
 
+    for item in context.plan.stress.leave_out:
+        if item.case == "fp64":
+            return f"not run: left out: {item.because}", [], ()
     if sum(file.stat().st_size for file in context.graph.parent.glob("*.weights")) > _LARGEST:
-        return {"constants": "not run: too many weights to try each"}, ()
+        return "not run: too many weights", [], ()
     if any(item.problem or item.rel_l2 is None or not item.rel_l2 <= _OFF for item in found):
-        return {"constants": "not run: the outputs are off by more than a constant would tell"}, ()
-    chosen: dict[str, sensitivity.Sample] = {}
-    elements = 0
-    made = [case for case in hard.made(context.earlier["stress"]) if case["within"]]
-    for case in sorted(made, key=lambda case: bool(case["kind"] == "corner")):  # the largest shapes last
-        if elements >= _ENOUGH:
-            break
-        path = context.artifact("stress", case["name"])
-        exact = samples.read(path, "fp64")
-        if exact and all(np.isfinite(value).all() for value in exact.values()):
-            sample = sensitivity.Sample(samples.read(path, "input"), samples.read(path, "fp32"), exact)
-            chosen[case["name"]] = sample
-            elements += sum(value.size for value in exact.values() if value.dtype.kind == "f")
-    if not chosen:
-        return {"constants": "not run: there is no reference in FP64"}, ()
+        return "not run: the outputs are off by far more", [], ()
+    given: list[sensitivity.Sample] = []
+    # The evaluator is slow: not at the largest shapes.
+    made = [
+        case for case in hard.made(context.earlier["stress"]) if case["within"] and case["kind"] != "corner"
+    ]
     try:
-        told = sensitivity.tell(context.graph, tuple(chosen.values()))
+        graph = exact.Exact(context.graph)
+        for case in made:
+            path = context.artifact("stress", case["name"])
+            wanted, feeds = samples.read(path, "fp64"), samples.read(path, "input")
+            if wanted and all(np.isfinite(value).all() for value in wanted.values()):
+                given.append(sensitivity.Sample(feeds, samples.read(path, "fp32"), wanted, graph.run(feeds)))
+        if not given:
+            return "not run: there is no reference in FP64", [], ()
+        count = np.cumsum([min(_rows(value) for value in sample.exact.values()) for sample in given])
+        enough = given[: int(np.searchsorted(count, _ENOUGH)) + 1]
+        return "run", sensitivity.errors(given), sensitivity.tell(context.graph, enough)
     except StepError as error:
-        return {"constants": f"not run: {error.failure.symptom}"}, ()
-    return {"constants": "run", "constants_from": list(chosen)}, told
+        return f"not run: {error.failure.symptom}", [], ()
+
+
+def _rows(value: samples.Array) -> int:
+    return value.size // value.shape[-1] if value.ndim > 1 and value.size else value.size
 
 
 def compare_at(

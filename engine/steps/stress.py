@@ -26,7 +26,7 @@ def run(context: Context) -> Done:
     call: Call = context.memo["call"]
     exact, noise = _exact(context.memo.pop("port", None))
     found = cases.cases(plan, content.read(files.load(context.graph)))
-    _require_used(plan, {name for case in found for name in (case.name, case.kind)})
+    _require_used(plan, {name for case in found for name in (case.name, case.kind)} | {"fp64"})
     folder = context.folder("stress")
     artifacts: dict[str, Path] = {}
     told: list[dict[str, Any]] = []

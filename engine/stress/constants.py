@@ -9,20 +9,20 @@ from engine.claims import Claim
 from engine.values import StepResult
 
 NAME = "accept.rounding (of constants)"
-# The runtime's functions (a sigmoid, an exponential) are off in one direction, so that the estimate of a right
-# constant is not quite zero. What moves the outputs by less than FP32's unit roundoff and explains only a small part
-# of the error is not held against a graph. Measured by tests/mutants on healthy exports and on planted faults.
-UNIT = 2.0**-24
-SHARE = 0.5
-OFF = 7e-7  # largest accepted relative error of a constant
-SURE = 8.0  # standard errors; what is nearer to zero than that is not told from rounding
+# A constant that an exporter folded is rounded to FP32, and others that move the outputs alike take a part of it: what
+# is off by less than eight standard errors, explains less than a quarter of the error or moves the outputs by less
+# than a sixteenth of FP32's unit roundoff is not held against a graph. Measured by tests/mutants.
+OFF = 5e-7  # largest accepted relative error of a constant
+SURE = 8.0
 TOLD = 1.2e-7  # largest standard error at which the outputs tell a constant
+SHARE = 0.25
+UNIT = 2.0**-28
 _LIMIT = "estimated error <= what is allowed"
 
 
 def claim(parity: StepResult, evidence: str) -> Claim:
     """One claim over every constant that the outputs tell; the worst is named."""
-    why = parity.facts.get("constants", "not run: the parity step did not look at them")
+    why = parity.facts.get("exact", "not run: the parity step did not look at them")
     found: Sequence[Mapping[str, Any]] = parity.measurements.get("constants", ())
     told = [item for item in found if item["sigma"] <= TOLD]
     if why != "run" or not told:
@@ -40,8 +40,7 @@ def claim(parity: StepResult, evidence: str) -> Claim:
 def _ratio(item: Mapping[str, Any]) -> float:
     """The estimate as a multiple of what is allowed."""
     off = abs(item["off"])
-    matters = max(off * item["moves"] / UNIT, item["share"] / SHARE)
-    return float(min(off / max(OFF, SURE * item["sigma"]), matters))
+    return float(min(off / max(OFF, SURE * item["sigma"]), off * item["moves"] / UNIT, item["share"] / SHARE))
 
 
 def _surely(item: Mapping[str, Any]) -> float:

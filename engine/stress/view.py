@@ -55,7 +55,7 @@ def beyond_limits(stress: StepResult | None, parity: StepResult | None) -> list[
     """What the hard inputs tell beside the limits: the error against rounding, and the constants."""
     if stress is None or parity is None or parity.status != "ok":
         return []
-    error, held = rounding.claim(stress, parity, ""), constants.claim(parity, "")
+    error, held = rounding.claim(parity, ""), constants.claim(parity, "")
     lines = [f"Against FP64 the graph's error is not told: {error.why}."]
     if error.value is not None:
         lines = [

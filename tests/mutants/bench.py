@@ -29,6 +29,7 @@ from engine.values import Artifact, StepResult
 from tests.mutants import faults, models
 from tests.mutants.faults import Fault, Subject
 
+SAME = "the same numbers"
 LOOSE = (6e4, 0.9)  # the widest limits that a recipe may have, until the errors are measured
 EQUAL = 1.2e-7  # of the output's largest value: an outcome this close is the same number in FP32
 
@@ -40,13 +41,17 @@ class Outcome:
     model: str
     fault: Fault
     index: int
-    state: str  # caught, survived, load
+    state: str  # caught, survived, same (not one number changed), load
     by: tuple[str, ...] = ()
     where: str = ""
     usual: bool = False
     sample: str = ""
     constant: str = ""  # named by the claim about constants, when no other claim fails
     account: str = ""  # what the export step's checks say, when the comparison lets it pass
+
+    @property
+    def counts(self) -> bool:
+        return self.state in ("caught", "survived")
 
     @property
     def only_hard(self) -> bool:
@@ -257,6 +262,8 @@ def explain(bench: Bench, path: Path) -> tuple[str, str]:
                 relative = max(relative, float(np.linalg.norm(difference)) / norm if norm else 0.0)
     limits = bench.plan.accept.onnx
     figures = f"largest change {largest:.2g} of {limits.max_abs:g} allowed, rel_l2 {relative:.2g} of {limits.rel_l2:g}"
+    if largest == 0.0:
+        return SAME, figures
     if scaled <= EQUAL:
         return "numerically equivalent", figures
     assert limits.max_abs is not None

@@ -35,6 +35,11 @@ _TOKENS = """\
 
 MODELS: tuple[Model, ...] = (
     Model(
+        "lstm", "{batch: {min: 1, opt: 3, max: 6}, seq: {min: 2, opt: 8, max: 16}}",
+        "  tokens: {dtype: int64, shape: [batch, seq], values: {integers: [0, 49]}}",
+        "[tags]", exporters=("torchscript",), about="embedding, bidirectional LSTM, linear head",
+    ),
+    Model(
         "minilm", "{batch: {min: 1, opt: 2, max: 3}, seq: {min: 2, opt: 12, max: 20}}",
         "  input_ids: {dtype: int64, shape: [batch, seq], values: {integers: [0, 30521]}}\n"
         "  attention_mask: {dtype: int64, shape: [batch, seq], values: {lengths: [2, 20]}}",
@@ -57,11 +62,6 @@ MODELS: tuple[Model, ...] = (
         "vit", "{batch: {min: 1, opt: 3, max: 6}}",
         "  pixel_values: {dtype: float32, shape: [batch, 3, 16, 16], values: {normal: [0.0, 1.0]}}",
         "[last_hidden_state, pooler_output]", about="ViT of transformers, two layers of width 32",
-    ),
-    Model(
-        "lstm", "{batch: {min: 1, opt: 3, max: 6}, seq: {min: 2, opt: 8, max: 16}}",
-        "  tokens: {dtype: int64, shape: [batch, seq], values: {integers: [0, 49]}}",
-        "[tags]", exporters=("torchscript",), about="embedding, bidirectional LSTM, linear head",
     ),
     Model(
         "gru", "{batch: {min: 1, opt: 3, max: 6}, seq: {min: 2, opt: 8, max: 16}}",

@@ -146,8 +146,8 @@ class Detector(nn.Module):
         columns = torch.arange(width, dtype=torch.float32, device=raw.device).to(raw.dtype)
         centre_x = (raw[:, 0].sigmoid() * 2 - 0.5 + columns[None, None, :]) * 8
         centre_y = (raw[:, 1].sigmoid() * 2 - 0.5 + rows[None, :, None]) * 8
-        size_x = raw[:, 2].clamp(max=4.0).exp() * self.anchor[0]
-        size_y = raw[:, 3].clamp(max=4.0).exp() * self.anchor[1]
+        size_x = raw[:, 2].clamp(max=1.0).exp() * self.anchor[0]
+        size_y = raw[:, 3].clamp(max=1.0).exp() * self.anchor[1]
         box = torch.stack(
             [centre_x - size_x / 2, centre_y - size_y / 2, centre_x + size_x / 2, centre_y + size_y / 2], -1
         )
