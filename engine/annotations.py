@@ -30,6 +30,7 @@ KINDS = {
     "inputs": "Inputs, sizes or sample values that cannot hold.",
     "outputs": "Outputs that stand twice or are inputs.",
     "model": "A model source that cannot be used as written.",
+    "stress": "Cases of hard inputs that are added or left out and cannot be.",
     "hardware": "What the toolchain or the target GPU does not take.",
     "rewrites": "Rewrite rules that are not there or not usable.",
     "precision": "Types that contradict each other or change nothing.",
