@@ -27,7 +27,8 @@ def issues(result: StepResult, stress: StepResult | None, plan: Plan, date: str)
             "shape" if "shape" in claim.why or "dimension" in claim.why else "numeric",
             f"{claim.name} {claim.limit} is broken" + (f" by {claim.where}" if claim.where else ""),
             cause=claim.why or f"the worst value is {claim.value:.3g}",
-            fix="the exported graph differs from PyTorch: try the other exporter, or leave out a rewrite",
+            fix="see where the graph goes wrong in the report; try the other exporter"
+            + (", or leave out a rewrite" if plan.rewrites else ""),
             disposition="open",
         )
         for claim in waivers.apply(claims, plan.waivers, date)[0]

@@ -52,7 +52,8 @@ def main() -> None:
     _say_anything()
     try:
         code = cli(standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except (BrokenPipeError, SystemExit):  # click makes an exit of a broken pipe, and of nothing else here
         code = _reader_gone()
     except click.exceptions.Abort:

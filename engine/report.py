@@ -301,6 +301,7 @@ def _bench(record: Record) -> dict[str, Any]:
         "shape": f"{result.facts['shape']} ({sizes_text(result.facts['sizes'])})",
         "rounds": result.measurements["rounds"],
         "threads": result.measurements["threads"],
-        "rows": [{"name": name, "p50": f"{item['p50']:.1f}", "p99": f"{item['p99']:.1f}"}
+        "rows": [{"name": name, "p50": f"{item['p50']:.1f}", "p99": f"{item['p99']:.1f}",
+                  "min": f"{item['min']:.1f}"}
                  for name, item in figures.items()],
     }  # fmt: skip

@@ -107,6 +107,18 @@ def _still_backed(verdict: Verdict, done: Record, folder: Path) -> Verdict:
     return replace(verdict, accepted=False, headline=headline, claims=(*verdict.claims, *faults))
 
 
+def require_unchanged(done: Record, folder: Path, files: Sequence[Path]) -> None:
+    """Raise RecipeError where one of ``files``, or a weight file beside them, is not the one that the run wrote."""
+    beside = {path.parent.resolve() for path in files if path.suffix == ".onnx"}
+    for result in done.results:
+        for artifact in result.artifacts.values():
+            path = (folder / artifact.path).resolve()
+            mine = path in {file.resolve() for file in files}
+            weights = path.parent in beside and path.suffix != ".onnx"
+            if (mine or weights) and (why := _fault(artifact, folder)):
+                raise RecipeError(f"{folder / artifact.path} {why}", hint="run the recipe again")
+
+
 def _fault(artifact: Artifact, folder: Path) -> str:
     path = folder / artifact.path
     if not path.resolve().is_relative_to(folder.resolve()):

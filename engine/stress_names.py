@@ -15,7 +15,7 @@ KINDS: Mapping[str, str] = {
     "wide": "as far out as the values may be, so that curves saturate",
     "negative": "no number above zero",
     "positive": "no number below zero",
-    "halves": "numbers that end in .5",
+    "halves": "multiples of an eighth, so that roundings tie behind a factor, too",
     "ramp": "equal steps in any order, so that no two numbers are alike",
     "spike": "one number a row that is not zero",
     "large": "the recipe's own values times 1e4",

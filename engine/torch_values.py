@@ -12,8 +12,10 @@ from engine.samples import Array
 from engine.torch_model import Port
 
 
-def of_program(program: Any, feeds: Mapping[str, Array], inputs: tuple[str, ...]) -> dict[str, Array]:
-    """Every tensor that a ``torch.export.ExportedProgram`` computes for ``feeds``, by the name of its node.
+def of_program(
+    program: Any, feeds: Mapping[str, Array], inputs: tuple[str, ...]
+) -> tuple[dict[str, Array], list[Array]]:
+    """Every tensor that a ``torch.export.ExportedProgram`` computes for ``feeds``, by its node; its outputs.
 
     The dynamo exporter gives the ONNX values these names.
     """
@@ -27,8 +29,8 @@ def of_program(program: Any, feeds: Mapping[str, Array], inputs: tuple[str, ...]
             return value
 
     with torch.no_grad():
-        Recording(program.module()).run(*_tensors(feeds, inputs))
-    return found
+        returned = Recording(program.module()).run(*_tensors(feeds, inputs))
+    return found, [_numpy(value) for value in returned]
 
 
 def of_modules(port: Port, feeds: Mapping[str, Array]) -> dict[str, Array]:

@@ -209,9 +209,10 @@ def wrong_shape(out: Path) -> None:
 
 
 def signed(result: StepResult, out: Path) -> StepResult:
-    """With the digests of the files as they are now: the step itself wrote them so."""
+    """With the files as they are now: the step itself wrote them so."""
     artifacts = {
-        name: replace(item, digest=digest_file(out / item.path)) for name, item in result.artifacts.items()
+        name: replace(item, digest=digest_file(out / item.path), bytes=(out / item.path).stat().st_size)
+        for name, item in result.artifacts.items()
     }
     return replace(result, artifacts=artifacts)
 

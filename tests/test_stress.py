@@ -45,7 +45,7 @@ def test_every_kind_is_named_once() -> None:
 
 def test_the_documentation_lists_every_kind() -> None:
     text = (ROOT / "docs" / "recipes.md").read_text()
-    rows = dict(re.findall(r"^\| ([a-z-]+) \| (.*) \|$", text, re.M))
+    rows = dict(re.findall(r"^\| ([a-z0-9-]+) \| (.*) \|$", text, re.M))
     assert {kind: rows.get(kind) for kind in KINDS} == dict(KINDS)
 
 
@@ -169,6 +169,17 @@ def test_alike_values_are_not_judged_where_an_op_picks() -> None:
     within = {case.kind: case.within for case in found}
     assert within["zeros"] is False
     assert within["ramp"] is True
+
+
+def test_masks_are_tried_at_their_longest_too() -> None:
+    mask = PlannedInput("int64", (4, "b"), "mask", (), mask=PlannedMask("right", 1, None, 0, 1.0, 0.0))
+    plan = plan_with(m=mask)
+    found = {case.name: case for case in cases.cases(plan, content.Content(frozenset(), frozenset()))}
+    assert found["mask-one.m.long"].sizes == {"b": 9}
+    assert found["mask-one.m"].sizes["b"] < 9
+    made = cases.inputs(plan, found["mask-one.m.long"])["m"]
+    assert made.shape == (4, 9)
+    assert (made.sum(-1) == 1).all()
 
 
 def test_many_float_inputs_are_changed_together() -> None:
@@ -316,6 +327,41 @@ def test_a_lost_epsilon_shows_on_hard_inputs_alone_and_the_node_is_named(
     unknown = cli("replay", folder, "optt")
     assert unknown.code == 2
     assert "zeros.x" in unknown.err
+
+
+TWO_FACED = """
+    import torch
+    from torch import nn
+
+    class Norm(nn.Module):
+        def forward(self, x):
+            least = 0.0 if torch.compiler.is_exporting() else 1e-3
+            return x / (x.norm(dim=-1, keepdim=True) + least)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.first = nn.Linear(8, 8, bias=False)
+            self.norm = Norm()
+            self.last = nn.Linear(8, 4)
+
+        def forward(self, x):
+            return self.last(self.norm(self.first(x)))
+
+    def load():
+        return Net().eval()
+"""
+
+
+def test_a_program_that_is_traced_wrong_is_told_apart_and_the_module_named(toy: Callable[..., Path]) -> None:
+    folder = toy(LOOSE, model=TWO_FACED)
+    outcome = route.run(folder, None, "parity", (), silent)
+    assert outcome.exit_code == Exit.NOT_ACCEPTED
+    parity = next(item for item in record_of(folder)["results"] if item["step"] == "parity")
+    found = parity["facts"]["located"]
+    assert "the program that torch.export traced is wrong already" in found["compared_with"]
+    assert found["divergence"]["module"] == "norm"
 
 
 def test_left_out_with_a_reason_it_passes_and_the_report_says_so(

@@ -38,7 +38,7 @@ def problems(loaded: LoadedRecipe) -> Iterator[Problem]:
 
 
 def _left_out(loaded: LoadedRecipe, spot: KeyPath, case: str, added: list[str]) -> Iterator[Problem]:
-    kind, dot, of = case.partition(".")
+    kind, dot, of = case.removesuffix(".long").partition(".")
     recipe = loaded.recipe
     if case in added:
         yield loaded.document.problem(

@@ -27,6 +27,7 @@ def command(run: Path, case: str, step: str) -> Exit:
     done = record.read(folder)
     sample = _sample(folder, case)
     graph = _graph(done, folder, step)
+    route.require_unchanged(done, folder, (sample, graph))
     try:
         outputs = runtime.run(runtime.session(graph), samples.read(sample, "input"))
     except StepError as error:

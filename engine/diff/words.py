@@ -72,6 +72,8 @@ def sentence(change: Change) -> str:
         return _override(change)
     if change.key.startswith("waivers"):
         return _waiver(change)
+    if change.key.startswith("stress"):
+        return _stress(change)
     key = change.key
     if change.what:
         section, _, rest = key.partition(".")
@@ -110,6 +112,17 @@ def _waiver(change: Change) -> str:
         return f"waivers: {claim} no longer waived"
     by = f"until {change.new.get('expires')} by {_one_line(str(change.new.get('owner')))}"
     return f"waivers: {claim} waived {by} (because {_one_line(change.because)})"
+
+
+def _stress(change: Change) -> str:
+    key, _, part = change.key.removeprefix("stress.").partition(".")
+    case = change.what.partition(" ")[2]
+    because = f" (because {_one_line(change.because)})" if change.because else ""
+    if part:
+        return f"stress: {case}: {_part(part, change)}"
+    if key == "add":
+        return f"stress: case {case} " + ("dropped" if change.new is None else f"added{because}")
+    return f"stress: {case} " + ("no longer left out" if change.new is None else f"left out{because}")
 
 
 def _times(count: int | None) -> str:

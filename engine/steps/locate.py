@@ -43,10 +43,12 @@ def run(context: Context) -> Done:
     else:
         return Done(facts={"stage": "", "why": "every stage's graph agrees on this sample"})
     context.progress("the first tensor that differs", 1, 2)
-    reference = divergence.tap(before, feeds, _names(before)) if before else _pytorch(context, path, feeds)
+    if before:
+        with_what, reference = "the graph before", divergence.tap(before, feeds, _names(before))
+    else:
+        with_what, reference = _pytorch(context, path, feeds, expected)
     found = divergence.first(path, reference, divergence.tap(path, feeds, reference))
-    facts: dict[str, Any] = {"stage": stage, "compared_with": "the graph before" if before else "PyTorch",
-                             "tensors": len(reference)}  # fmt: skip
+    facts: dict[str, Any] = {"stage": stage, "compared_with": with_what, "tensors": len(reference)}
     if found is None:
         return Done(
             facts=facts | {"why": "no tensor inside the graph could be named as the first that differs"}
@@ -73,27 +75,46 @@ def _names(path: Path) -> list[str]:
     return [value.name for node in files.load(path).graph for value in node.outputs if value.name]
 
 
-def _pytorch(context: Context, path: Path, feeds: Mapping[str, samples.Array]) -> dict[str, samples.Array]:
-    """PyTorch's tensors under the names that the exported graph gives them."""
+def _pytorch(
+    context: Context,
+    path: Path,
+    feeds: Mapping[str, samples.Array],
+    expected: Mapping[str, samples.Array],
+) -> tuple[str, dict[str, samples.Array]]:
+    """PyTorch's tensors under the names that the exported graph gives them, and what they are.
+
+    Of the traced program where that is right itself; else the results of the model's modules.
+    """
     from engine import torch_model, torch_values
     from engine.graph import files, provenance
     from engine.sources import torch_sources
 
     plan = context.plan
     if plan.model.source == "onnx":
-        return {}
+        return "the file", {}
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"torch(\..*)?|copyreg")
     port = torch_model.Port(torch_sources.load(plan), tuple(plan.inputs), plan.outputs).eval()
+    what = "the model, module by module"
     if context.earlier["export"].facts["exporter"] == "dynamo":
-        return torch_values.of_program(_program(context, port), feeds, port.inputs)
+        values, outputs = torch_values.of_program(_program(context, port), feeds, port.inputs)
+        if not _differs(expected, dict(zip(plan.outputs, outputs, strict=True)), plan):
+            return "PyTorch", values
+        what = "the model, module by module (the program that torch.export traced is wrong already)"
     results = torch_values.of_modules(port, feeds)
     last: dict[str, str] = {}
     for node in files.load(path).graph:
         module = node.metadata_props.get(provenance.MODULE, "")
-        if module in results and node.outputs[0].name:
-            last[module] = node.outputs[0].name
-    return {name: results[module] for module, name in last.items()}
+        for part in _above(module):
+            if part in results and node.outputs[0].name:
+                last[part] = node.outputs[0].name
+    return what, {name: results[module] for module, name in last.items()}
+
+
+def _above(module: str) -> list[str]:
+    """A module's path and those of the modules around it, the innermost last."""
+    parts = module.split(".")
+    return [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
 
 
 def _program(context: Context, port: Any) -> Any:

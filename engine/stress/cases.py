@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from engine import samples
-from engine.plan import Plan, PlannedCase
+from engine.plan import Plan, PlannedCase, PlannedInput
 from engine.stress import kinds
 from engine.stress.content import Content
 
+LONG = ("mask-right", "mask-left", "mask-one")  # what a mask lets through adds up along its axis
 TOGETHER = 3  # with more float inputs than this, a kind changes all of them at once
 
 
@@ -85,9 +86,18 @@ def _values(plan: Plan, content: Content, little: Mapping[str, int]) -> Iterator
             within = all(kind.within(plan.inputs[name]) for name in group) and not (tied and kind.ties)
             why = f"the graph has {', '.join(ops[:3])}" if ops else _reason(forms[group[0]])
             suffix = f".{group[0]}" if len(group) == 1 else ""
-            yield Case(
-                f"{kind.name}{suffix}", kind.name, little, why, within, dict.fromkeys(group, kind.make)
-            )
+            changes = dict.fromkeys(group, kind.make)
+            yield Case(f"{kind.name}{suffix}", kind.name, little, why, within, changes)
+            if kind.name in LONG and (sizes := _long(plan, plan.inputs[group[0]])):
+                yield Case(f"{kind.name}{suffix}.long", kind.name, sizes, why, within, changes)
+
+
+def _long(plan: Plan, item: PlannedInput) -> dict[str, int]:
+    """The last axis of an input at its largest size and the others at their smallest; nothing where it is fixed."""
+    last = item.shape[-1] if item.shape else 0
+    if not isinstance(last, str) or plan.axes[last].min == plan.axes[last].max:
+        return {}
+    return {name: axis.max if name == last else axis.min for name, axis in plan.axes.items()}
 
 
 def _reason(form: kinds.Takes | None) -> str:

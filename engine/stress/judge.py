@@ -24,7 +24,7 @@ _WITHOUT_LIMIT = (
     1e-4  # of the output's magnitude, where accept.onnx limits neither max_abs, mean_abs nor rel_l2
 )
 _VAST = 1e300  # stands for a division by zero: a record holds no infinities
-_LIMIT = "error <= what is allowed"
+_LIMIT = "error / allowed error <= 1"
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ def _wide(item: PlannedInput, size: Size, rng: np.random.Generator, own: Any) ->
 
 
 def _halves(item: PlannedInput, size: Size, rng: np.random.Generator, own: Any) -> Any:
-    return rng.integers(-4, 4, size) + 0.5
+    return rng.integers(-32, 32, size) / 8
 
 
 def _ramp(item: PlannedInput, size: Size, rng: np.random.Generator, own: Any) -> Any:
