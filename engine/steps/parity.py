@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _OFF = 1e-3  # rel_l2 beyond which no constant is looked at: the graph is wrong in a plainer way
 _LARGEST = 2**29  # bytes of weight files; FP64 doubles them, and each constant takes two runs
+_FEW = 4  # cases in FP64 without accept.rounding; with it, all of the small ones
 _ENOUGH = 32  # rows of an output from which constants are told
 
 
@@ -69,7 +70,8 @@ def _in_fp64(
     ]
     try:
         graph = exact.Exact(context.graph)
-        for case in made:
+        strict = context.plan.accept.rounding is not None
+        for case in made if strict else made[:: max(1, len(made) // _FEW)][:_FEW]:
             path = context.artifact("stress", case["name"])
             wanted, feeds = samples.read(path, "fp64"), samples.read(path, "input")
             if wanted and all(np.isfinite(value).all() for value in wanted.values()):
@@ -78,7 +80,8 @@ def _in_fp64(
             return "not run: there is no reference in FP64", [], ()
         count = np.cumsum([min(_rows(value) for value in sample.exact.values()) for sample in given])
         enough = given[: int(np.searchsorted(count, _ENOUGH)) + 1]
-        return "run", sensitivity.errors(given), sensitivity.tell(context.graph, enough)
+        told = sensitivity.tell(context.graph, enough) if strict else ()
+        return "run", sensitivity.errors(given), told
     except StepError as error:
         return f"not run: {error.failure.symptom}", [], ()
 
