@@ -26,7 +26,9 @@ def claim(parity: StepResult, evidence: str) -> Claim:
     found: Sequence[Mapping[str, Any]] = parity.measurements.get("constants", ())
     told = [item for item in found if item["sigma"] <= TOLD]
     if why != "run" or not told:
-        nothing = "no output tells a constant from rounding" if found else "looked at with accept.rounding only"
+        nothing = (
+            "no output tells a constant from rounding" if found else "looked at with accept.rounding only"
+        )
         why = nothing if why == "run" else why.removeprefix("not run: ")
         return Claim(NAME, "not run", _LIMIT, why=why)
     broken = [item for item in told if _ratio(item) > 1.0]
