@@ -11,6 +11,8 @@ import onnx_ir as ir
 
 from engine.rules.constants import Array
 
+# ONNX Runtime's kernels of these add pairs of products in 16 bits on CPUs without VNNI, and cut what does not fit.
+_CUT = frozenset({"MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv"})
 INLINE_ELEMENTS = 16384  # larger constants are fed instead of being copied into the model
 
 
@@ -26,6 +28,7 @@ class Evaluator:
         self.outputs = [output.name for output in proto.graph.output]
         self.inputs = {value.name for value in proto.graph.input}
         self.session: Any
+        reference = reference or any(node.op_type in _CUT for node in model.graph.all_nodes())
         try:
             self.session, self.runtime = _onnx_runtime(proto) if not reference else _reference(proto)
         except CannotRunError as refusal:
