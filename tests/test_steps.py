@@ -13,6 +13,7 @@ from typing import Any
 import onnx_ir as ir
 
 from engine.graph.provenance import MODULE
+from engine.steps import NAMES
 from tests.conftest import ROOT, Cli, record_of
 
 FOLD = """
@@ -171,4 +172,4 @@ def test_a_bar_moves_on_a_terminal(toy: Callable[..., Path]) -> None:
     text = seen.decode(errors="replace")
     assert "torch.export traces the model" in text
     assert "translating to ONNX" in text
-    assert "[ 2/12] export" in text
+    assert f"[ 2/{len(NAMES)}] export" in text
