@@ -453,7 +453,7 @@ def test_another_version_is_refused_with_the_one_there_is() -> None:
     [
         ("trt", "unknown toolchain 'trt'"),
         ("current==1.0", "unknown toolchain"),
-        ("path:/nowhere/python", "/nowhere/python is not a program"),
+        ("path:/nowhere/python", "'/nowhere/python' is not a program"),
         ("path:/bin/true", "ended with exit code 0 without a result"),
     ],
 )
