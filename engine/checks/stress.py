@@ -61,7 +61,7 @@ def _sizes(loaded: LoadedRecipe, index: int, case: AddedCase) -> Iterator[Proble
             hint = nearest(name, axes) or "axes: " + (", ".join(axes) or "none")
             yield loaded.document.problem(spot, f"axis '{name}' is not declared", hint, key=True)
         elif not axes[name].min <= size <= axes[name].max:
-            what = f"axis '{name}' goes from {axes[name].min} to {axes[name].max}, not to {size}"
+            what = f"{size} is outside of axis '{name}': min {axes[name].min}, max {axes[name].max}"
             yield loaded.document.problem(spot, what)
 
 
