@@ -150,7 +150,7 @@ def _refusal(rule: Rule, state: State, known: dict[ir.Value, Interval], taken: s
     for name, wanted in rule.where.items():
         if name in state.values:
             reason = conditions.refusal(wanted, state.values[name], scope)
-        elif "attribute" in wanted:
+        elif name in state.attributes or not rule.ops:  # one of several operators may not have it
             why = conditions.attribute_refusal(wanted, state.attributes.get(name))
             reason = f"attribute {name} {why}" if why else None
         else:
