@@ -98,7 +98,16 @@ def _run_errors() -> tuple[type[Exception], ...]:
         state.NotImplemented,
         state.RuntimeException,
     )
-    plain = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, ZeroDivisionError)
+    plain = (
+        RuntimeError,
+        ValueError,
+        TypeError,
+        IndexError,
+        KeyError,
+        AttributeError,
+        ZeroDivisionError,
+        ImportError,
+    )
     return runtime + plain
 
 

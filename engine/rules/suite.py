@@ -6,6 +6,7 @@ import functools
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -92,14 +93,19 @@ def _case(
     model = onnx.ModelProto()
     model.CopyFrom(source)
     graph = model.graph
-    arrays = {value.name: np.asarray(array) for value, array in zip(graph.input, inputs, strict=False)}
+    arrays = {value.name: _array(array) for value, array in zip(graph.input, inputs, strict=False)}
     constant = [name for name in _constant_like(model) if name in arrays and arrays[name].size <= SMALL]
     left = [value for value in graph.input if value.name not in constant]
     graph.initializer.extend(onnx.numpy_helper.from_array(arrays[name], name) for name in constant)
     del graph.input[:]
     graph.input.extend(left)
     given = tuple(arrays[value.name] for value in left)
-    return Case(name, model, given, tuple(np.asarray(array) for array in outputs), rtol, atol)
+    return Case(name, model, given, tuple(_array(array) for array in outputs), rtol, atol)
+
+
+def _array(given: Any) -> Array:
+    """Types that numpy lacks come as tensors of ONNX."""
+    return onnx.numpy_helper.to_array(given) if isinstance(given, onnx.TensorProto) else np.asarray(given)
 
 
 def _constant_like(model: onnx.ModelProto) -> list[str]:

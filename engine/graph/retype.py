@@ -1,0 +1,254 @@
+"""Integer types that a toolchain lacks, computed in a wider one that it has, with the same numbers.
+
+uint8, uint16 and int16 become int32, uint32 and uint64 become int64, in tensors, constants and casts. After an
+operator that can leave the range of the narrow type the result is wrapped as the narrow type would. Operators
+that ONNX does not define for the wider type, or whose result depends on the type otherwise, keep the narrow one
+between two casts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from engine.graph.integer_types import SAME, WIDER, WRAPS, Type, join_casts, number_range
+
+_TYPE_ATTRIBUTES = ("to", "dtype")
+
+
+@dataclass(frozen=True)
+class Retyped:
+    """What was changed: inputs and outputs with their old and new types, and counts of nodes."""
+
+    inputs: Mapping[str, tuple[str, str]]
+    outputs: Mapping[str, tuple[str, str]]
+    wrapped: int
+    kept: int  # operators that still compute in the narrow type, between casts
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.inputs or self.outputs)
+
+
+def widen(model: ir.Model, boundary: Collection[Type], types: Mapping[Type, Type] = WIDER) -> Retyped | None:
+    """Change ``model`` in place; None when nothing in it has one of ``types``.
+
+    Inputs and outputs whose type is in ``boundary`` get the wider one; the others keep theirs, with a cast behind
+    or before them. Values of uint64 from 2**63 on do not fit int64 and are outside of what is kept.
+    """
+    was = {value: value.dtype for graph in model.graphs() for value in _values(graph)}
+    narrow = {value: dtype for value, dtype in was.items() if dtype is not None and dtype in types}
+    return _Pass(model, types, narrow).run(boundary) if narrow else None
+
+
+class _Pass:
+    def __init__(self, model: ir.Model, types: Mapping[Type, Type], narrow: Mapping[ir.Value, Type]) -> None:
+        self.model, self.types, self.narrow = model, types, dict(narrow)
+        self.opset = model.opset_imports.get("", 1)
+        self.taken = {value.name for graph in model.graphs() for value in _values(graph)}
+        self.taken |= {node.name for node in model.graph.all_nodes()}
+        self.left: set[ir.Value] = set()  # keep the type that they have
+        self.wrapped = self.kept = 0
+
+    def run(self, boundary: Collection[Type]) -> Retyped:
+        inputs, outputs = list(self.model.graph.inputs), list(self.model.graph.outputs)
+        before = {value: value.dtype for value in (*inputs, *outputs)}
+        names = [value.name or "" for value in outputs]
+        for graph in list(self.model.graphs()):
+            for node in list(graph):
+                if any(value in self.narrow for value in (*node.inputs, *node.outputs)):
+                    self._node(node)
+        kept = [value for value in inputs if value in self.narrow and self.narrow[value] not in boundary]
+        for value, dtype in list(self.narrow.items()):
+            if value not in self.left and value not in kept:
+                self._retype(value, dtype)
+        for value in kept:
+            self._after(value, [self._cast(value, self.types[self.narrow[value]])], self.model.graph)
+        for index, value in enumerate(outputs):
+            old = before[value]
+            if old is not None and old in self.types and old not in boundary:
+                self._narrow_output(index, names[index], old)
+        after = {
+            value.name or "": value.dtype for value in (*self.model.graph.inputs, *self.model.graph.outputs)
+        }
+        for graph in self.model.graphs():
+            join_casts(graph)
+            graph.sort()
+        return Retyped(
+            _changes([(value.name or "", before[value]) for value in inputs], after),
+            _changes([(name, before[value]) for name, value in zip(names, outputs, strict=True)], after),
+            self.wrapped,
+            self.kept,
+        )
+
+    def _retype(self, value: ir.Value, dtype: Type) -> None:
+        wide = self.types[dtype]
+        value.type = ir.TensorType(wide)
+        if value.const_value is not None and value.producer() is None:
+            value.const_value = ir.Tensor(value.const_value.numpy().astype(wide.numpy()), name=value.name)
+
+    def _node(self, node: ir.Node) -> None:
+        reduces = node.op_type.startswith("Scatter") and "reduction" in node.attributes
+        if node.domain != "" or node.op_type not in (SAME | WRAPS) or reduces or not self._defined(node):
+            self._island(node)
+            return
+        for name in _TYPE_ATTRIBUTES:
+            written = node.attributes.get(name)
+            if written is not None and Type(written.as_int()) in self.types:
+                node.attributes[name] = ir.AttrInt64(name, int(self.types[Type(written.as_int())]))
+        for name, attribute in list(node.attributes.items()):
+            if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype in self.types:
+                tensor = attribute.as_tensor()
+                made = tensor.numpy().astype(self.types[tensor.dtype].numpy())
+                node.attributes[name] = ir.AttrTensor(name, ir.Tensor(made, name=tensor.name))
+        if node.op_type in WRAPS or (node.op_type == "Cast" and not self._fits(node)):
+            for output in list(node.outputs):
+                if output in self.narrow:
+                    self._wrap(node, output)
+
+    def _fits(self, cast: ir.Node) -> bool:
+        """Whether every number of the cast's source is in the range of the narrow type."""
+        source, target = cast.inputs[0], self.narrow.get(cast.outputs[0])
+        kind = self.narrow.get(source, source.dtype) if source is not None else None
+        if target is None or kind == Type.BOOL:
+            return True
+        if kind is None or not kind.is_integer():
+            return False
+        (low, high), (least, most) = number_range(kind), number_range(target)
+        return low >= least and high <= most
+
+    def _defined(self, node: ir.Node) -> bool:
+        """Whether ONNX has the operator with every narrow tensor in the wider type."""
+        if not onnx.defs.has(node.op_type, max_inclusive_version=self.opset, domain=""):
+            return False
+        schema = onnx.defs.get_schema(node.op_type, self.opset)
+        allowed = {item.type_param_str: set(item.allowed_type_strs) for item in schema.type_constraints}
+        pairs = [*_formals(node.inputs, schema.inputs), *_formals(node.outputs, schema.outputs)]
+        return all(
+            f"tensor({self.types[self.narrow[value]].name.lower()})" in allowed.get(kind, ())
+            for value, kind in pairs
+            if value in self.narrow
+        )
+
+    def _island(self, node: ir.Node) -> None:
+        """The node keeps its types, with a cast on every narrow edge."""
+        graph = _graph(node)
+        self.kept += 1
+        for index, value in enumerate(list(node.inputs)):
+            if value is not None and value in self.narrow:
+                cast = self._cast(value, self.narrow[value])
+                graph.insert_before(node, cast)
+                node.replace_input_with(index, cast.outputs[0])
+        for output in list(node.outputs):
+            if output in self.narrow:
+                self.left.add(output)
+                self._after(output, [self._cast(output, self.types[self.narrow[output]])], graph, node)
+
+    def _wrap(self, node: ir.Node, output: ir.Value) -> None:
+        """Bring a result back into the range of the narrow type, as that type's own arithmetic does."""
+        dtype = self.narrow[output]
+        wide, (low, high) = self.types[dtype], number_range(dtype)
+        if dtype.bitwidth == wide.bitwidth:
+            return  # uint64 in int64: the same bits
+        self.wrapped += 1
+        graph = _graph(node)
+        steps = [("Mod", high - low + 1)]
+        if low < 0:
+            steps = [("Sub", low), *steps, ("Add", low)]
+        chain: list[ir.Node] = []
+        value = output
+        for op, number in steps:
+            constant = self._constant(number, wide, output, graph)
+            made = self._value(f"{output.name}/{op.lower()}", wide, output)
+            chain.append(
+                ir.Node("", op, [value, constant], outputs=[made], name=self._fresh(f"{output.name}/{op}"))
+            )
+            value = made
+        self._after(output, chain, graph, node)
+
+    def _after(
+        self, value: ir.Value, chain: Sequence[ir.Node], graph: ir.Graph, producer: ir.Node | None = None
+    ) -> None:
+        """Whoever reads ``value`` reads the end of ``chain`` from now on, which begins at ``value``."""
+        end, first = chain[-1].outputs[0], chain[0]
+        if value in self.narrow:
+            self.narrow[end] = self.narrow[value]
+            self.left.add(end)
+        value.replace_all_uses_with(end, replace_graph_outputs=True)
+        first.replace_input_with(0, value)
+        if end.is_graph_output():
+            name = value.name
+            value.name, end.name = self._fresh(f"{name}/raw"), name
+        for node in reversed(chain):
+            if producer is not None:
+                graph.insert_after(producer, node)
+            else:
+                graph.insert_before(graph[0], node)
+
+    def _narrow_output(self, index: int, name: str, dtype: Type) -> None:
+        graph = self.model.graph
+        value = graph.outputs[index]
+        cast = self._cast(value, dtype)
+        graph.append(cast)
+        value.name, cast.outputs[0].name = self._fresh(f"{name}/wide"), name
+        graph.outputs[index] = cast.outputs[0]
+
+    def _cast(self, value: ir.Value, to: Type) -> ir.Node:
+        made = self._value(f"{value.name}/{to.name.lower()}", to, value)
+        attributes = [ir.AttrInt64("to", int(to))]
+        return ir.Node(
+            "", "Cast", [value], attributes, outputs=[made], name=self._fresh(f"{value.name}/Cast")
+        )
+
+    def _constant(self, number: int, dtype: Type, of: ir.Value, graph: ir.Graph) -> ir.Value:
+        tensor = ir.Tensor(np.asarray(number, dtype=dtype.numpy()))
+        made = ir.Value(name=self._fresh(f"{of.name}/{number}"), shape=ir.Shape([]), type=ir.TensorType(dtype),
+                        const_value=tensor)  # fmt: skip
+        graph.register_initializer(made)
+        return made
+
+    def _value(self, name: str, dtype: Type, like: ir.Value) -> ir.Value:
+        shape = None if like.shape is None else like.shape.copy()
+        return ir.Value(name=self._fresh(name), shape=shape, type=ir.TensorType(dtype))
+
+    def _fresh(self, wanted: str) -> str:
+        name, count = wanted, 1
+        while name in self.taken:
+            count += 1
+            name = f"{wanted}_{count}"
+        self.taken.add(name)
+        return name
+
+
+def _graph(node: ir.Node) -> ir.Graph:
+    assert isinstance(node.graph, ir.Graph)
+    return node.graph
+
+
+def _values(graph: ir.Graph) -> Iterator[ir.Value]:
+    yield from graph.inputs
+    yield from graph.initializers.values()
+    for node in graph:
+        yield from node.outputs
+
+
+def _formals(values: Iterable[ir.Value | None], formals: Sequence[Any]) -> Iterator[tuple[ir.Value, str]]:
+    """Values with the name of the type parameter of their place; a variadic place serves all that follow."""
+    for index, value in enumerate(values):
+        if value is not None and formals:
+            yield value, formals[min(index, len(formals) - 1)].type_str
+
+
+def _changes(
+    before: Iterable[tuple[str, Type | None]], after: Mapping[str, Type | None]
+) -> dict[str, tuple[str, str]]:
+    return {
+        name: (was.name.lower(), now.name.lower())
+        for name, was in before
+        if was is not None and (now := after.get(name)) is not None and now != was
+    }
