@@ -173,7 +173,7 @@ def probe(toolchain: Toolchain, operators: Sequence[str] = (), seconds: float = 
 
     request = {"op": "probe", "module": toolchain.module, "operators": list(operators)}
     with tempfile.TemporaryDirectory() as folder:
-        outcome = _run(toolchain, request, Path(folder) / "log", Limits(seconds=seconds), None)
+        outcome = run_worker(toolchain, request, Path(folder) / "log", Limits(seconds=seconds), None)
     if outcome.kind != "ok":
         evidence = "\n".join(outcome.log_tail)
         symptom = f"{toolchain.python} could not be asked about {toolchain.module}: {outcome.describe()}"
@@ -197,21 +197,24 @@ def build(
     """
     from engine.worker.explain import explained
 
-    outcome = _run(toolchain, {**request, "op": "build", "module": toolchain.module}, log, limits, on_message)
+    request = {**request, "op": "build", "module": toolchain.module}
+    outcome = run_worker(toolchain, request, log, limits, on_message)
     return replace(outcome, result=explained(outcome.result)) if outcome.answered else outcome
 
 
-def _run(
+def run_worker(
     toolchain: Toolchain,
     request: Mapping[str, Any],
     log: Path,
     limits: Limits,
     on_message: Callable[[dict[str, Any]], None] | None,
+    script: str = "trt_worker.py",
 ) -> Outcome:
+    """Run one of the scripts in ``worker/`` with the toolchain's own interpreter."""
     from engine.process import run_child
 
     launcher = [sys.executable, "-I", str(_WORKER / "fixed_addresses.py")]
-    worker = [str(toolchain.python), "-I", str(_WORKER / "trt_worker.py")]
+    worker = [str(toolchain.python), "-I", str(_WORKER / script)]
     return run_child([*launcher, *worker], request, log=log, limits=limits, on_message=on_message)
 
 
