@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from engine.process import Limits, Outcome
 
 _WORKER = Path(__file__).parent / "worker"
-_DISTRIBUTION = {
+DISTRIBUTION = {
     "tensorrt_rtx": "tensorrt-rtx",
     "tensorrt": "tensorrt",
 }  # module -> name on the package index
@@ -44,6 +44,13 @@ class Toolchain:
     version: str
 
 
+def product(toolchain: Toolchain) -> str:
+    """As messages name it: ``TensorRT-RTX 1.7.1``."""
+    from engine.worker.explain import product_name
+
+    return product_name(toolchain.module, toolchain.version)
+
+
 def resolve(spec: str) -> Toolchain:
     """Find a toolchain: ``current``, ``tensorrt-rtx``, ``tensorrt``, ``NAME==VERSION`` or ``path:PYTHON``.
 
@@ -58,7 +65,7 @@ def find(spec: str) -> Toolchain:
     if spec.startswith("path:"):
         return Toolchain(spec, _interpreter(spec), "", "")
     name, _, version = spec.partition("==")
-    modules = {"current": tuple(_DISTRIBUTION), **{dist: (module,) for module, dist in _DISTRIBUTION.items()}}
+    modules = {"current": tuple(DISTRIBUTION), **{dist: (module,) for module, dist in DISTRIBUTION.items()}}
     if name not in modules or (version and name == "current"):
         known = "current, tensorrt-rtx, tensorrt, tensorrt-rtx==VERSION, tensorrt==VERSION or path:PYTHON"
         raise RecipeError(f"unknown toolchain {quoted(spec)}", hint=f"expected {known}")
@@ -78,7 +85,7 @@ def _installed_version(module: str) -> str | None:
         # the folder's name says it; importlib.metadata costs 30 ms to import
         for folder in Path(spec.origin).parents[1].glob(f"{name}-*.dist-info"):
             return folder.name.removesuffix(".dist-info").partition("-")[2]
-    return _version_by_metadata(_DISTRIBUTION[module])
+    return _version_by_metadata(DISTRIBUTION[module])
 
 
 def _version_by_metadata(distribution: str) -> str | None:
@@ -91,8 +98,8 @@ def _version_by_metadata(distribution: str) -> str | None:
 
 
 def _missing(spec: str, modules: Sequence[str]) -> RecipeError:
-    here = [f"{_DISTRIBUTION[m]} {v}" for m in _DISTRIBUTION if (v := _installed_version(m))]
-    wanted = spec if spec != "current" else _DISTRIBUTION[modules[0]]
+    here = [f"{DISTRIBUTION[m]} {v}" for m in DISTRIBUTION if (v := _installed_version(m))]
+    wanted = spec if spec != "current" else DISTRIBUTION[modules[0]]
     installed = f"installed here: {', '.join(here)}" if here else "no TensorRT is installed here"
     return RecipeError(
         f"toolchain {spec} is not available; {installed}",
@@ -117,7 +124,7 @@ def _interpreter(spec: str) -> Path:
 def _at_path(spec: str) -> Toolchain:
     python = _interpreter(spec)
     reasons = []
-    for module in _DISTRIBUTION:
+    for module in DISTRIBUTION:
         toolchain = Toolchain(spec, python, module, "")
         try:
             facts = probe(toolchain)
@@ -141,7 +148,7 @@ def opset_limit(module: str, version: str) -> int:
     wanted = tuple(int(part) for part in version.split(".")[:2])
     fitting = [limit for first, limit in _OPSETS[module] if first <= wanted]
     if not fitting:
-        raise ValueError(f"{_DISTRIBUTION[module]} {version} is older than any version with a known opset")
+        raise ValueError(f"{DISTRIBUTION[module]} {version} is older than any version with a known opset")
     return fitting[-1]
 
 

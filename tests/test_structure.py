@@ -17,7 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__", "errors", "values", "plain", "paths", "digests"),
     ("hints", "document", "process_memory", "worker"),
     ("schema", "process", "fused_plan", "annotations", "extends", "writing"),
-    ("recipe", "toolchain", "refusals", "comparison", "stress_names"),
+    ("recipe", "toolchain", "refusals", "needed", "comparison", "stress_names"),
     ("claims", "waivers", "plan", "plan_inputs", "plan_model", "arrays", "customer"),
     ("meaning", "checks", "origins", "samples", "compare", "origin", "wording"),
     (
@@ -33,6 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "exact",
     ),
     ("rules", "precision", "sources"),
+    ("rewriting",),
     ("exporters",),
     ("types_proof", "modes_proof"),
     ("steps",),
