@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -58,6 +59,15 @@ def resolve(spec: str) -> Toolchain:
     a recipe names calls :func:`find`. Raises RecipeError when there is none.
     """
     return _at_path(spec) if spec.startswith("path:") else find(spec)
+
+
+def of_version(spec: str) -> Toolchain:
+    """Like :func:`resolve`, but ``NAME==VERSION`` need not be installed: for questions about a version."""
+    name, _, version = spec.partition("==")
+    module = {written: module for module, written in DISTRIBUTION.items()}.get(name)
+    if module is None or re.fullmatch(r"\d+(\.\d+)*", version) is None:
+        return resolve(spec)
+    return Toolchain(spec, Path(sys.executable), module, version)
 
 
 def find(spec: str) -> Toolchain:

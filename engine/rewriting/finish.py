@@ -140,7 +140,8 @@ def _pair(before: ir.Model, after: ir.Model) -> tuple[Evaluator, Evaluator]:
 def _shapes(
     typed: Mapping[str, ir.Value], sizes: Mapping[str, tuple[int, ...]]
 ) -> list[dict[str, tuple[int, ...]]]:
-    rounds = max([len(given) for given in sizes.values()] or [0, *([len(DEFAULT_SIZES)] if _open(typed) else [1])])
+    found = {size for value in typed.values() for size in dims_of(value) or () if not isinstance(size, int)}
+    rounds = max((len(sizes.get(symbol or "", DEFAULT_SIZES)) for symbol in found), default=1)
 
     def size(given: int | str | None, nth: int) -> int:
         if isinstance(given, int):
@@ -150,10 +151,6 @@ def _shapes(
 
     return [{name: tuple(size(given, nth) for given in dims_of(value) or ()) for name, value in typed.items()}
             for nth in range(rounds)]  # fmt: skip
-
-
-def _open(typed: Mapping[str, ir.Value]) -> bool:
-    return any(not isinstance(size, int) for value in typed.values() for size in dims_of(value) or ())
 
 
 def _feed(value: ir.Value, shape: tuple[int, ...], trial: int, rng: np.random.Generator) -> Array:

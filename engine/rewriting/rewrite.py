@@ -131,16 +131,16 @@ def _verdict(answer: Answer, subject: Subject) -> tuple[Verdict, str]:
 
 def _require_apart(paths: Sequence[Path], out: Path) -> None:
     """No file may take the place of another one's, nor of its own original."""
-    owner: dict[str, tuple[Path, Path]] = {}
+    owner: dict[str, tuple[int, Path]] = {}
     problems = []
-    for path in paths:
+    for number, path in enumerate(paths):
         if path.resolve().parent == out.resolve():
             what = f"'{path}' lies in the output folder and would be written over"
             problems.append(Problem(what, hint="give another folder with -o"))
         for name, source in finish.targets(path).items():
-            other, origin = owner.setdefault(name, (path, source))
-            if source != origin or (other is not path and name == path.name):
-                problems.append(Problem(f"'{other}' and '{path}' would both be written to '{out / name}'",
+            other, origin = owner.setdefault(name, (number, source))
+            if source != origin or (other != number and name == path.name):
+                problems.append(Problem(f"'{paths[other]}' and '{path}' would both be written to '{out / name}'",
                                         hint="rewrite them one at a time, into two folders"))  # fmt: skip
     if problems:
         raise RecipeError(problems)

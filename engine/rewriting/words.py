@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 
 from engine.rewriting.result import Remaining, Rewritten, Used
 from engine.wording import number
+
+_LONGEST = 300  # characters of what TensorRT says
 
 
 def text(results: Sequence[Rewritten], product: str) -> str:
@@ -52,8 +55,8 @@ def _used(used: Used) -> str:
 
 
 def _remaining(item: Remaining) -> Iterator[str]:
-    where = f"node {item.node} ({item.op})" if item.node and item.op else item.node or item.op or ""
-    yield f"  remains: {where + ': ' if where else ''}{item.text}"
+    where = f"node {item.node} ({item.op}): " if item.node and item.node not in item.text else ""
+    yield f"  remains: {where}{textwrap.shorten(item.text, _LONGEST)}"
     if item.op and not item.rules:
         yield f"    no rule for {item.op}"
     for tried in item.rules:
