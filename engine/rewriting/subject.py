@@ -71,7 +71,8 @@ def require_sound(paths: list[Path]) -> None:
 def _problem(path: Path, failure: Failure) -> Problem:
     said = failure.symptom.replace(path.name, f"'{path}'", 1)
     what = said if path.name in failure.symptom else f"'{path}': {said}"
-    return Problem(what + (f" ({failure.cause})" if failure.cause else ""), hint=failure.fix)
+    cause = "" if failure.cause == sound.TAKEN else failure.cause
+    return Problem(what + (f" ({cause})" if cause else ""), hint=failure.fix)
 
 
 def _load(path: Path) -> ir.Model:
