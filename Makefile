@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint fuzz gauntlet mutation-test healthy-exports docs bench-spine bench-check bench-large bench-parity clean
+.PHONY: demo test lint fuzz gauntlet mutation-test healthy-exports docs bench-spine bench-check bench-large bench-parity bench-rewrites clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -47,6 +47,9 @@ bench-large: $(READY)  ## `portwright check` on a recipe of more than 5,000 line
 
 bench-parity: $(READY)  ## parity on MiniLM-L6 with hard inputs against the plain one; the ratio last
 	$(BIN)/python benchmarks/parity.py
+
+bench-rewrites: $(READY)  ## ONNX's node tests through `portwright rewrite`; built before / built after / wrong last
+	$(BIN)/python benchmarks/rewrites.py
 
 clean:
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache recipes/*/port recipes/*/PORT_REPORT.md

@@ -15,7 +15,10 @@ import click
 from engine import __version__
 from engine.errors import Exit, PortwrightError, RecipeError
 
-COMMANDS = ("init", "check", "plan", "run", "report", "replay", "show", "diff", "fmt", "schema", "doctor")
+COMMANDS = (
+    "init", "check", "plan", "run", "report", "replay", "show", "diff", "fmt", "rewrite", "rules", "explain",
+    "schema", "doctor",
+)  # fmt: skip
 
 
 class Lazy(click.Group):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from engine.process import Limits, Outcome
 
 _WORKER = Path(__file__).parent / "worker"
-_DISTRIBUTION = {
+DISTRIBUTION = {
     "tensorrt_rtx": "tensorrt-rtx",
     "tensorrt": "tensorrt",
 }  # module -> name on the package index
@@ -44,6 +45,13 @@ class Toolchain:
     version: str
 
 
+def product(toolchain: Toolchain) -> str:
+    """As messages name it: ``TensorRT-RTX 1.7.1``."""
+    from engine.worker.explain import product_name
+
+    return product_name(toolchain.module, toolchain.version)
+
+
 def resolve(spec: str) -> Toolchain:
     """Find a toolchain: ``current``, ``tensorrt-rtx``, ``tensorrt``, ``NAME==VERSION`` or ``path:PYTHON``.
 
@@ -53,12 +61,21 @@ def resolve(spec: str) -> Toolchain:
     return _at_path(spec) if spec.startswith("path:") else find(spec)
 
 
+def of_version(spec: str) -> Toolchain:
+    """Like :func:`resolve`, but ``NAME==VERSION`` need not be installed: for questions about a version."""
+    name, _, version = spec.partition("==")
+    module = {written: module for module, written in DISTRIBUTION.items()}.get(name)
+    if module is None or re.fullmatch(r"\d+(\.\d+)*", version) is None:
+        return resolve(spec)
+    return Toolchain(spec, Path(sys.executable), module, version)
+
+
 def find(spec: str) -> Toolchain:
     """Like :func:`resolve`, but nothing is started: of ``path:`` module and version stay empty."""
     if spec.startswith("path:"):
         return Toolchain(spec, _interpreter(spec), "", "")
     name, _, version = spec.partition("==")
-    modules = {"current": tuple(_DISTRIBUTION), **{dist: (module,) for module, dist in _DISTRIBUTION.items()}}
+    modules = {"current": tuple(DISTRIBUTION), **{dist: (module,) for module, dist in DISTRIBUTION.items()}}
     if name not in modules or (version and name == "current"):
         known = "current, tensorrt-rtx, tensorrt, tensorrt-rtx==VERSION, tensorrt==VERSION or path:PYTHON"
         raise RecipeError(f"unknown toolchain {quoted(spec)}", hint=f"expected {known}")
@@ -78,7 +95,7 @@ def _installed_version(module: str) -> str | None:
         # the folder's name says it; importlib.metadata costs 30 ms to import
         for folder in Path(spec.origin).parents[1].glob(f"{name}-*.dist-info"):
             return folder.name.removesuffix(".dist-info").partition("-")[2]
-    return _version_by_metadata(_DISTRIBUTION[module])
+    return _version_by_metadata(DISTRIBUTION[module])
 
 
 def _version_by_metadata(distribution: str) -> str | None:
@@ -91,8 +108,8 @@ def _version_by_metadata(distribution: str) -> str | None:
 
 
 def _missing(spec: str, modules: Sequence[str]) -> RecipeError:
-    here = [f"{_DISTRIBUTION[m]} {v}" for m in _DISTRIBUTION if (v := _installed_version(m))]
-    wanted = spec if spec != "current" else _DISTRIBUTION[modules[0]]
+    here = [f"{DISTRIBUTION[m]} {v}" for m in DISTRIBUTION if (v := _installed_version(m))]
+    wanted = spec if spec != "current" else DISTRIBUTION[modules[0]]
     installed = f"installed here: {', '.join(here)}" if here else "no TensorRT is installed here"
     return RecipeError(
         f"toolchain {spec} is not available; {installed}",
@@ -117,7 +134,7 @@ def _interpreter(spec: str) -> Path:
 def _at_path(spec: str) -> Toolchain:
     python = _interpreter(spec)
     reasons = []
-    for module in _DISTRIBUTION:
+    for module in DISTRIBUTION:
         toolchain = Toolchain(spec, python, module, "")
         try:
             facts = probe(toolchain)
@@ -141,7 +158,7 @@ def opset_limit(module: str, version: str) -> int:
     wanted = tuple(int(part) for part in version.split(".")[:2])
     fitting = [limit for first, limit in _OPSETS[module] if first <= wanted]
     if not fitting:
-        raise ValueError(f"{_DISTRIBUTION[module]} {version} is older than any version with a known opset")
+        raise ValueError(f"{DISTRIBUTION[module]} {version} is older than any version with a known opset")
     return fitting[-1]
 
 
@@ -173,7 +190,7 @@ def probe(toolchain: Toolchain, operators: Sequence[str] = (), seconds: float = 
 
     request = {"op": "probe", "module": toolchain.module, "operators": list(operators)}
     with tempfile.TemporaryDirectory() as folder:
-        outcome = _run(toolchain, request, Path(folder) / "log", Limits(seconds=seconds), None)
+        outcome = run_worker(toolchain, request, Path(folder) / "log", Limits(seconds=seconds), None)
     if outcome.kind != "ok":
         evidence = "\n".join(outcome.log_tail)
         symptom = f"{toolchain.python} could not be asked about {toolchain.module}: {outcome.describe()}"
@@ -197,21 +214,24 @@ def build(
     """
     from engine.worker.explain import explained
 
-    outcome = _run(toolchain, {**request, "op": "build", "module": toolchain.module}, log, limits, on_message)
+    request = {**request, "op": "build", "module": toolchain.module}
+    outcome = run_worker(toolchain, request, log, limits, on_message)
     return replace(outcome, result=explained(outcome.result)) if outcome.answered else outcome
 
 
-def _run(
+def run_worker(
     toolchain: Toolchain,
     request: Mapping[str, Any],
     log: Path,
     limits: Limits,
     on_message: Callable[[dict[str, Any]], None] | None,
+    script: str = "trt_worker.py",
 ) -> Outcome:
+    """Run one of the scripts in ``worker/`` with the toolchain's own interpreter."""
     from engine.process import run_child
 
     launcher = [sys.executable, "-I", str(_WORKER / "fixed_addresses.py")]
-    worker = [str(toolchain.python), "-I", str(_WORKER / "trt_worker.py")]
+    worker = [str(toolchain.python), "-I", str(_WORKER / script)]
     return run_child([*launcher, *worker], request, log=log, limits=limits, on_message=on_message)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -231,3 +232,21 @@ def test_unknown_type_is_no_proof(tmp_path: Path) -> None:
     wanted = some(tmp_path, "(a, b) => (y) { n = Neg (a) y = Mul (n, b) }")
     with pytest.raises(Exception, match="the element type of a is unknown"):
         apply_rule(graph, wanted, prover=application_prover())
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4", "int8", "float16"])
+def test_corners_of_narrow_types_are_made(name: str) -> None:
+    dtype = np.dtype(getattr(ml_dtypes, name, name))
+    for kind in (*samples.default_kinds(dtype), "huge"):
+        made = samples.make(kind, dtype, (3, 40), np.random.default_rng(0))
+        assert (made.dtype, made.shape) == (dtype, (3, 40))
+    ends = ml_dtypes.iinfo(dtype) if "int" in name else ml_dtypes.finfo(dtype)
+    numbers = made.astype(np.float64)  # the last made are the huge ones
+    assert (numbers.min(), numbers.max()) == (float(ends.min), float(ends.max))
+
+
+def test_roundings_are_those_of_the_narrow_type() -> None:
+    one = {"y": np.array([1.0, 2.0], dtype=ml_dtypes.bfloat16)}
+    two = {"y": np.array([1.0078125, 2.0], dtype=ml_dtypes.bfloat16)}
+    assert compare(one, two, Tolerance(max_eps=1)).why == ""
+    assert compare(one, two, Tolerance(max_eps=0.5)).why.startswith("y[0] was 1 and became 1.007")

@@ -90,3 +90,13 @@ def head(doc: Document, path: Path) -> Iterator[Problem]:
     written = data.get("opset")
     if isinstance(written, list) and (len(written) != 2 or written[0] > written[1]):
         yield doc.problem(("opset",), "opset: a range is [lowest, highest]")
+    yield from _ranges(doc)
+
+
+def _ranges(doc: Document) -> Iterator[Problem]:
+    from engine import needed  # packaging takes 10 ms, and most recipes name no rule file
+
+    for product, written in doc.data["needed_by"].items():
+        why = needed.fault(written)
+        if why:
+            yield doc.problem(("needed_by", product), f"needed_by: {why}")

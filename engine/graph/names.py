@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import onnx
+import onnx_ir as ir
 
 from engine.errors import quoted
 from engine.graph.faults import Fault, all_nodes, below, who
@@ -98,6 +99,19 @@ def _unmade(node: onnx.NodeProto, name: str, later: set[str]) -> Fault:
         "a node or weight was removed, or renamed in one place only",
         "export the model again",
     )
+
+
+def name_nodes(model: ir.Model) -> None:
+    """Give a name of its own to every node, in subgraphs as well, that has none or another's."""
+    nodes = list(model.graph.all_nodes())
+    taken, seen = {node.name for node in nodes}, set[str | None]()
+    for index, node in enumerate(nodes):
+        if not node.name or node.name in seen:
+            node.name = f"{node.op_type}_{index}"
+            while node.name in taken:
+                node.name += "_"
+            taken.add(node.name)
+        seen.add(node.name)
 
 
 def unused(model: onnx.ModelProto, step: str) -> list[Issue]:

@@ -13,6 +13,8 @@ from engine.graph import declared, external, names, versions, weights
 from engine.graph.faults import Fault
 from engine.values import Issue
 
+TAKEN = "the file that the recipe starts from"  # the cause, where there is no better one
+
 
 @dataclass(frozen=True)
 class Sound:
@@ -57,7 +59,7 @@ def _structure(model: onnx.ModelProto, original: bool) -> Iterator[Fault]:
 
 
 def _error(path: Path, fault: Fault, taken: bool, evidence: str = "") -> StepError:
-    wrote = "the file that the recipe starts from" if taken else "the exporter wrote an invalid graph"
+    wrote = TAKEN if taken else "the exporter wrote an invalid graph"
     return StepError(
         f"{path.name} is not valid ONNX: {fault.symptom}",
         klass=fault.klass,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -73,6 +73,29 @@ def apply_rule(
     of times than ``matches``; the graph must then be thrown away.
     """
     _check_opset(model, rule, where)
+    done, nearest = _sweep(model, rule, prover, None, where)
+    _check_count(rule, list(done.accepted), list(done.refused), nearest, matches, where)
+    return done
+
+
+def apply_at(
+    model: ir.Model, rule: Rule, nodes: Collection[str], prover: Prover | None
+) -> tuple[Applications, str]:
+    """Rewrite ``model`` in place where a match holds one of ``nodes`` (by name), and nowhere else.
+
+    No match is no error here: the text says why the nearest one does not fit, or is empty.
+    """
+    opset = model.opset_imports.get("", 1)
+    if not rule.allows(opset):
+        count = _count(model)
+        return Applications(rule.name, (), (), count, count), _opset_words(rule, opset)
+    done, nearest = _sweep(model, rule, prover, frozenset(nodes), "")
+    return done, str(nearest or "")
+
+
+def _sweep(
+    model: ir.Model, rule: Rule, prover: Prover | None, at: frozenset[str] | None, where: str
+) -> tuple[Applications, Miss | None]:
     before = _count(model)
     accepted: list[Application] = []
     refused: list[Refusal] = []
@@ -80,20 +103,9 @@ def apply_rule(
     known: Known = {}
     limit = before * max(1, len(rule.ops))
     for graph in list(model.graphs()):
-        miss = _rewrite(
-            model,
-            graph,
-            rule,
-            prover,
-            known,
-            accepted,
-            refused,
-            limit=limit,
-            where=where,
-        )
+        miss = _rewrite(model, graph, rule, prover, known, accepted, refused, limit, where, at)
         nearest = miss if nearest is None or (miss and miss.rank > nearest.rank) else nearest
-    _check_count(rule, accepted, refused, nearest, matches, where)
-    return Applications(rule.name, tuple(accepted), tuple(refused), before, _count(model))
+    return Applications(rule.name, tuple(accepted), tuple(refused), before, _count(model)), nearest
 
 
 def _count(model: ir.Model) -> int:
@@ -102,14 +114,16 @@ def _count(model: ir.Model) -> int:
 
 def _rewrite(
     model: ir.Model, graph: ir.Graph, rule: Rule, prover: Prover | None, known: Known,
-    accepted: list[Application], refused: list[Refusal], limit: int, where: str,
+    accepted: list[Application], refused: list[Refusal], limit: int, where: str, at: frozenset[str] | None,
 ) -> Miss | None:  # fmt: skip
     """Take the first match until there is none; a replacement may make room for another match."""
     skip: set[ir.Node] = set()
     names = Names(model)
     nearest: Miss | None = None
+    wanted = None if at is None else [node for node in graph if node.name in at]
     while True:
-        search = Search(graph, rule, model.opset_imports, known, skip)
+        within = None if wanted is None else [node for node in wanted if node.graph is graph]
+        search = Search(graph, rule, model.opset_imports, known, skip, within)
         match = next(iter(search), None)
         nearest = nearest or search.nearest
         if match is None:
@@ -164,10 +178,14 @@ def _check_opset(model: ir.Model, rule: Rule, where: str) -> None:
     opset = model.opset_imports.get("", 1)
     if rule.allows(opset):
         return
+    raise StepError(f"rule {rule.name} {_opset_words(rule, opset)}", klass="op", where=where,
+                    usage=True, fix="change export.opset, or leave the rule out")  # fmt: skip
+
+
+def _opset_words(rule: Rule, opset: int) -> str:
     low, high = rule.opset
     wanted = f"at least {low}" if high is None else f"{low} to {high}"
-    raise StepError(f"rule {rule.name} needs opset {wanted}; the graph has {opset}", klass="op", where=where,
-                    usage=True, fix="change export.opset, or leave the rule out")  # fmt: skip
+    return f"needs opset {wanted}; the graph has {opset}"
 
 
 def _check_count(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
@@ -15,6 +16,16 @@ def tensor_of(value: ir.Value | None) -> ir.TensorProtocol | None:
     if value is None or value.is_graph_input():
         return None
     return ir.convenience.get_const_tensor(value)
+
+
+def is_whole(dtype: np.dtype[Any]) -> bool:
+    """Whether it is a type of integers; numpy's own ``kind`` does not say it of those below 8 bits."""
+    return dtype.kind in "iu" or "int" in dtype.name
+
+
+def limits_of(dtype: np.dtype[Any]) -> Any:
+    """Like numpy's finfo and iinfo, for types that numpy does not know as well."""
+    return (ml_dtypes.iinfo if is_whole(dtype) else ml_dtypes.finfo)(dtype)
 
 
 def small_array(value: ir.Value | None, limit: int = 4096) -> Array | None:

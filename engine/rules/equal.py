@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from engine.rules.constants import Array
+from engine.rules.constants import Array, is_whole, limits_of
 from engine.rules.language import Tolerance
 
 
@@ -48,11 +49,15 @@ def _difference(first: Array, second: Array, limit: Tolerance) -> tuple[str, flo
     with np.errstate(invalid="ignore"):
         off = np.where(finite, np.abs(one - two), 0.0)
         size = np.where(finite, np.abs(one), 0.0)
-        spacing = limit.max_eps * float(np.finfo(first.dtype).eps) if first.dtype.kind == "f" else 0.0
+        spacing = limit.max_eps * _eps(first.dtype)
         excess = off - (limit.max_abs + limit.max_rel * size + spacing * np.maximum(size, 1.0))
     bad = ~agree | (excess > 0)
     worst = float(off.max()) if off.size else 0.0
     return (_at(bad, first, second), worst) if bad.any() else ("", worst)
+
+
+def _eps(dtype: np.dtype[Any]) -> float:
+    return 0.0 if dtype.kind == "c" or is_whole(dtype) else float(limits_of(dtype).eps)
 
 
 def _same_bits(first: Array, second: Array) -> bool:

@@ -6,7 +6,7 @@ parts that hang on other outputs are then looked for among the users of values a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +64,8 @@ class Search:
     """The matches of one rule in one graph, found as they are asked for.
 
     Subgraphs are graphs of their own: a match never crosses their border. ``imports`` are the model's
-    opsets, ``known`` memoises bounds, anchors in ``skip`` are passed over.
+    opsets, ``known`` memoises bounds, anchors in ``skip`` are passed over. With ``within``, a match must hold
+    one of these nodes.
     """
 
     def __init__(
@@ -74,8 +75,9 @@ class Search:
         imports: Mapping[str, int],
         known: dict[ir.Value, Interval] | None = None,
         skip: Collection[ir.Node] = (),
+        within: Collection[ir.Node] | None = None,
     ) -> None:
-        self.graph, self.rule, self.imports, self.skip = graph, rule, imports, skip
+        self.graph, self.rule, self.imports, self.skip, self.within = graph, rule, imports, skip, within
         self.known = {} if known is None else known
         self.nearest: Miss | None = None  # among the candidates looked at so far
 
@@ -83,7 +85,7 @@ class Search:
         """Matches that share no node, in graph order."""
         anchors = self.rule.anchors
         taken: set[ir.Node] = set()
-        for node in self.graph:
+        for node in self.graph if self.within is None else _around(self.rule, self.within):
             if (node.op_type, node.domain) not in anchors or node in self.skip:
                 continue
             trail = Trail()
@@ -108,7 +110,8 @@ class Search:
                 reason = _refusal(rule, whole, self.known, taken)
                 if reason is None:
                     nodes = tuple(whole.nodes[index] for index in range(len(rule.match.nodes)))
-                    yield Match(rule, nodes, whole.values, whole.attributes)
+                    if self.within is None or any(one in self.within for one in nodes):
+                        yield Match(rule, nodes, whole.values, whole.attributes)
                 else:
                     trail.note(whole, reason)
 
@@ -124,6 +127,18 @@ class Search:
             yield Match(rule, (node,), values, attributes)
         else:
             trail.note(state, reason)
+
+
+def _around(rule: Rule, nodes: Collection[ir.Node]) -> Iterable[ir.Node]:
+    """Where a match that holds one of ``nodes`` can be anchored: they, and what a pattern can reach from them."""
+    found = dict.fromkeys(nodes)
+    edge = list(found)
+    for _ in rule.match.nodes[1:]:
+        users = (user for node in edge for value in node.outputs for user in value.consumers())
+        makers = (maker for node in edge for value in node.inputs if value and (maker := value.producer()))
+        edge = [node for node in dict.fromkeys((*users, *makers)) if node not in found]
+        found |= dict.fromkeys(edge)
+    return found
 
 
 def _stays(rule: Rule, node: ir.Node, match: Match) -> bool:

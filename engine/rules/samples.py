@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.rules.constants import Array
+from engine.rules.constants import Array, is_whole, limits_of
 
 Kind = str | Mapping[str, Any]
 
@@ -33,7 +33,7 @@ def default_kinds(dtype: np.dtype[Any]) -> tuple[Kind, ...]:
     """Kinds for an input about which a rule says nothing."""
     if dtype == np.bool_:
         return ("booleans", "masked_rows", "ones")
-    return ({"integers": [0, 3]}, "edges") if dtype.kind in "iu" else ("normal", "edges")
+    return ({"integers": [0, 3]}, "edges") if is_whole(dtype) else ("normal", "edges")
 
 
 def is_constant(kind: Kind) -> bool:
@@ -52,21 +52,22 @@ def _edges(dtype: np.dtype[Any], shape: tuple[int, ...], count: int, rng: np.ran
     """Every corner at least once where there is room; otherwise a random choice of them."""
     if dtype.kind == "b":
         corners: list[Any] = [False, True]
-    elif dtype.kind in "iu":
-        whole = np.iinfo(dtype)
-        corners = [0, 1, 2, whole.min, whole.max]
+    elif is_whole(dtype):
+        ends = limits_of(dtype)
+        corners = [0, 1, 2, ends.min, ends.max]
     else:
-        real = np.finfo(dtype)
+        real = limits_of(dtype)
         corners = [0.0, -0.0, 1.0, -1.0, 0.5, -3.0, 20.0, -20.0, 1e4, -1e4, np.inf, -np.inf, np.nan]
         corners += [s * v for s in (1, -1) for v in (real.max, real.tiny, real.smallest_subnormal, real.eps)]
-    chosen = np.array(corners, dtype=dtype)
+    with np.errstate(over="ignore"):
+        chosen = np.array(corners, dtype=dtype)
     mixed = np.concatenate([chosen, rng.choice(chosen, size=max(count - chosen.size, 0))])
     return rng.permutation(mixed)[:count]
 
 
 def _huge(dtype: np.dtype[Any], shape: tuple[int, ...], count: int, rng: np.random.Generator) -> Array:
     """Finite numbers up to the ends of the type; the first rows hold nothing but one end each."""
-    limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    limits = limits_of(dtype)
     corners = np.array([limits.min, limits.max, 0, 1], dtype=dtype)
     array = (
         rng.choice(corners, size=count).reshape(-1, shape[-1] if shape else 1) if count else np.zeros((0, 1))

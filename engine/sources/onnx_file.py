@@ -17,7 +17,7 @@ from onnx_ir.passes import common
 from engine import runtime, toolchain
 from engine.digests import digest_file
 from engine.errors import RecipeError, StepError, quoted
-from engine.graph import boundary, external, files, provenance, sound
+from engine.graph import boundary, external, files, names, provenance, sound
 from engine.plan import Plan
 from engine.samples import Array
 
@@ -149,7 +149,7 @@ def adopt(plan: Plan, target: Path) -> tuple[ir.Model, list[Path]]:
     if model.functions:
         common.InlinePass()(model)
     plain_inputs(model)
-    _name_nodes(model)
+    names.name_nodes(model)
     if any("pkg.torch.onnx.name_scopes" in node.metadata_props for node in model.graph.all_nodes()):
         provenance.condense_dynamo(model, wrapper="")
     else:
@@ -191,37 +191,26 @@ def _copy(model: ir.Model, folder: Path) -> list[Path]:
 
     Links would be cheaper, but the ONNX checker refuses linked files, the customer's own among them.
     """
-    names: dict[Path, str] = {}
+    copies: dict[Path, str] = {}
     for value in files.all_initializers(model):
         tensor = value.const_value
         if not isinstance(tensor, ir.ExternalTensor):
             continue
         source = Path(tensor.path).resolve()
-        name = names.setdefault(source, f"{COPIED}.{len(names)}" if names else COPIED)
+        name = copies.setdefault(source, f"{COPIED}.{len(copies)}" if copies else COPIED)
         value.const_value = ir.ExternalTensor(
             name, tensor.offset, tensor.length, tensor.dtype,
             shape=tensor.shape, name=tensor.name or "", base_dir=folder,
         )  # fmt: skip
-    for source, name in names.items():
+    for source, name in copies.items():
         shutil.copyfile(source, folder / name)
-    return [folder / name for name in names.values()]
+    return [folder / name for name in copies.values()]
 
 
 def plain_inputs(model: ir.Model) -> None:
     """Old files list their weights among the inputs as well."""
     for value in [value for value in model.graph.inputs if value.name in model.graph.initializers]:
         model.graph.inputs.remove(value)
-
-
-def _name_nodes(model: ir.Model) -> None:
-    """Every node gets a name of its own: selectors and reports go by it."""
-    seen: set[str] = set()
-    for index, node in enumerate(model.graph.all_nodes()):
-        if not node.name or node.name in seen:
-            node.name = f"{node.op_type}_{index}"
-            while node.name in seen:
-                node.name += "_"
-        seen.add(node.name)
 
 
 def _pin(model: ir.Model, plan: Plan) -> None:

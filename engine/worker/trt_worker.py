@@ -133,11 +133,15 @@ class Session:
         self.features = {key: hasattr(getattr(trt, cls, None), name) for key, (cls, name) in FEATURES.items()}
         self.product = PRODUCT[self.module] + " " + ".".join(trt.__version__.split(".")[:3])
         self.logger, self.monitor = callbacks(trt, self.log, channel)
-        strong = getattr(trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
+        self.renew()
+
+    def renew(self) -> None:
+        """A new builder, network and parser under the one logger."""
+        strong = getattr(self.trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
         try:
-            self.builder = trt.Builder(self.logger)
+            self.builder = self.trt.Builder(self.logger)
             self.network = self.builder.create_network(0 if strong is None else 1 << int(strong))
-            self.parser = trt.OnnxParser(self.network, self.logger)
+            self.parser = self.trt.OnnxParser(self.network, self.logger)
         except (TypeError, RuntimeError) as exc:  # pybind11 turns a null pointer from C++ into TypeError
             reason = "; ".join(self.log.texts(*BAD)) or self.no_device or str(exc)
             raise refusal("NO_BUILDER", self.product + " cannot make a builder: " + reason) from exc
@@ -176,9 +180,17 @@ def callbacks(trt: Any, log: Log, channel: Channel) -> tuple[Any, Any]:
     return Logger(), Monitor()
 
 
+def parse(session: Session, path: str) -> None:
+    if not os.path.isfile(path):
+        raise refusal("NO_FILE", "there is no ONNX file " + path)
+    if not session.parser.parse_from_file(path):
+        raise Refused(parser_errors(session))
+    if session.network.num_layers == 0 or session.network.num_outputs == 0:
+        raise refusal("EMPTY", f"{session.product} read an empty network from {path}")
+
+
 def parser_errors(session: Session) -> list[Json]:
-    found: list[Json] = []
-    stacks = session.features["error_stack"]
+    found, stacks = [], session.features["error_stack"]
     for index in range(session.parser.num_errors):
         reported = session.parser.get_error(index)
         op = reported.node_operator()
@@ -268,6 +280,37 @@ def axis_faults(inputs: Mapping[str, Any], profile: Mapping[str, Json]) -> list[
     return faults
 
 
+def configure(session: Session, request: Mapping[str, Json]) -> Any:
+    profiles = request.get("profiles") or []
+    faults = profile_faults(session, profiles)
+    if faults:
+        raise refusal("PROFILE", *faults)
+    config = session.builder.create_builder_config()
+    config.progress_monitor = session.monitor
+    if request.get("workspace") is not None:
+        config.set_memory_pool_limit(session.trt.MemoryPoolType.WORKSPACE, request["workspace"])
+    for name in request.get("flags") or []:
+        config.set_flag(member(session, "BuilderFlag", name))
+    if request.get("target"):
+        if not session.features["targets"]:
+            raise refusal("TARGET", session.product + " builds only for the GPU it runs on")
+        config.num_compute_capabilities = 1
+        config.set_compute_capability(member(session, "ComputeCapability", request["target"].upper()), 0)
+    for profile in profiles:
+        add_profile(session, config, profile)
+    return config
+
+
+def serialized(session: Session, config: Any) -> Any:
+    plan = session.builder.build_serialized_network(session.network, config)
+    if plan is None:
+        raise refusal("BUILD", *(session.log.texts(*BAD) or [session.product + " gave no reason"]))
+    bad = [text for text in session.log.texts("WARNING") if any(w in text for w in ERROR_WARNINGS)]
+    if bad:
+        raise refusal("WARNING", *bad)
+    return plan
+
+
 class Build:
     """Parse, check, build and write one engine; ``stage`` is where it stands."""
 
@@ -275,17 +318,18 @@ class Build:
         self.request, self.channel = request, channel
         self.stage = "load"
         self.seconds: dict[str, float] = {}
-        self.result: dict[str, Json] = {"errors": [], "network": None, "engine": None, "log": []}
+        self.result: Json = dict(module=request["module"], errors=[], network=None, engine=None, log=[])
 
     def run(self) -> Json:
-        self.result["module"] = self.request["module"]
         try:
             session = Session(self.request, self.channel)
             log = session.log
             self.result.update(version=session.trt.__version__, log=log.records, log_counts=log.counts)
-            self._timed("parse", lambda: self._parse(session))
-            config = self._timed("profile", lambda: self._configure(session))
-            plan = self._timed("build", lambda: self._build(session, config))
+            self._timed("parse", lambda: parse(session, self.request["onnx"]))
+            self.result.update(network=network_facts(session), num_layers=session.network.num_layers)
+            config = self._timed("profile", lambda: configure(session, self.request))
+            config.profiling_verbosity = session.trt.ProfilingVerbosity.DETAILED
+            plan = self._timed("build", lambda: serialized(session, config))
             self._timed("write", lambda: self._write(plan))
             self.stage = "done"
         except Refused as exc:
@@ -301,47 +345,6 @@ class Build:
         self.seconds[stage] = time.monotonic() - start
         return done
 
-    def _parse(self, session: Session) -> None:
-        path = self.request["onnx"]
-        if not os.path.isfile(path):
-            raise refusal("NO_FILE", "there is no ONNX file " + path)
-        if not session.parser.parse_from_file(path):
-            raise Refused(parser_errors(session))
-        self.result["network"] = network_facts(session)
-        self.result["num_layers"] = session.network.num_layers
-        if session.network.num_layers == 0 or session.network.num_outputs == 0:
-            raise refusal("EMPTY", f"{session.product} read an empty network from {path}")
-
-    def _configure(self, session: Session) -> Any:
-        trt, request = session.trt, self.request
-        faults = profile_faults(session, request.get("profiles") or [])
-        if faults:
-            raise refusal("PROFILE", *faults)
-        config = session.builder.create_builder_config()
-        config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
-        config.progress_monitor = session.monitor
-        if request.get("workspace") is not None:
-            config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, request["workspace"])
-        for name in request.get("flags") or []:
-            config.set_flag(_member(session, "BuilderFlag", name))
-        if request.get("target"):
-            if not session.features["targets"]:
-                raise refusal("TARGET", session.product + " builds only for the GPU it runs on")
-            config.num_compute_capabilities = 1
-            config.set_compute_capability(_member(session, "ComputeCapability", request["target"].upper()), 0)
-        for profile in request.get("profiles") or []:
-            _add_profile(session, config, profile)
-        return config
-
-    def _build(self, session: Session, config: Any) -> Any:
-        plan = session.builder.build_serialized_network(session.network, config)
-        if plan is None:
-            raise refusal("BUILD", *(session.log.texts(*BAD) or [session.product + " gave no reason"]))
-        bad = [text for text in session.log.texts("WARNING") if any(w in text for w in ERROR_WARNINGS)]
-        if bad:
-            raise refusal("WARNING", *bad)
-        return plan
-
     def _write(self, plan: Any) -> None:
         path, view = self.request["engine"], memoryview(plan)
         draft = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.part")
@@ -354,15 +357,14 @@ class Build:
         self.result["engine"] = {"bytes": view.nbytes, "sha256": hashlib.sha256(view).hexdigest()}
 
 
-def _member(session: Session, enum: str, name: str) -> Any:
-    members = getattr(session.trt, enum).__members__
-    if name not in members:
-        known = ", ".join(sorted(members))
-        raise refusal("NO_MEMBER", f"{session.product} has no {enum} {name}; it has {known}")
-    return members[name]
+def member(session: Session, enum: str, name: str) -> Any:
+    known = getattr(session.trt, enum).__members__
+    if name not in known:
+        raise refusal("NO_MEMBER", f"{session.product} has no {enum} {name}; it has {', '.join(sorted(known))}")
+    return known[name]
 
 
-def _add_profile(session: Session, config: Any, profile: Mapping[str, Json]) -> None:
+def add_profile(session: Session, config: Any, profile: Mapping[str, Json]) -> None:
     made = session.builder.create_optimization_profile()
     for name, ranges in profile.items():
         made.set_shape(name, *(tuple(ranges[key]) for key in RANGE))
@@ -374,19 +376,17 @@ def _add_profile(session: Session, config: Any, profile: Mapping[str, Json]) -> 
 
 def probe(request: Mapping[str, Json], channel: Channel) -> Json:
     devices, no_device = cuda_devices()
-    facts: dict[str, Json] = {"module": request["module"], "devices": devices, "no_device": no_device}
+    facts: Json = {"module": request["module"], "devices": devices, "no_device": no_device}
     try:
         session = Session(request, channel)
     except Refused as exc:
         return dict(facts, ok=False, errors=exc.errors)
-    trt = session.trt
+    trt, takes = session.trt, session.parser.supports_operator
     targets = trt.ComputeCapability.__members__ if session.features["targets"] else ()
     facts.update(ok=True, errors=[], version=trt.__version__, features=session.features)
-    facts["parser_version"] = trt.get_nv_onnx_parser_version()
-    facts["data_types"] = list(trt.DataType.__members__)
+    facts.update(parser_version=trt.get_nv_onnx_parser_version(), data_types=list(trt.DataType.__members__))
     facts["targets"] = [name.lower() for name in targets if name.startswith("SM")]
-    facts["operators"] = {op: session.parser.supports_operator(op) for op in request.get("operators") or []}
-    return facts
+    return dict(facts, operators={op: takes(op) for op in request.get("operators") or []})
 
 
 def main() -> None:

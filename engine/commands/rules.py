@@ -1,0 +1,49 @@
+"""``portwright rules``: the library of rewrite rules."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from engine import toolchain, wording
+from engine.errors import Exit
+from engine.rules import summary
+from engine.rules.summary import Summary
+
+_MOST_OPS = 3
+
+
+@click.command("rules")
+@click.option("--for", "spec", default=None, help="Only those that this toolchain needs: tensorrt-rtx==1.7.1.116.")
+@click.option("--json", "as_json", is_flag=True, help="Print the rules as JSON.")
+def command(spec: str | None, as_json: bool) -> Exit:
+    """List the rewrite rules: what each is for, which toolchains need it, how exact it is."""
+    tool = toolchain.of_version(spec) if spec else None
+    found = [rule for rule in summary.read_all() if tool is None or rule.needed(tool)]
+    if as_json:
+        click.echo(json.dumps([plain(rule) for rule in found], indent=1))
+        return Exit.ACCEPTED
+    if found:
+        click.echo(wording.table([_row(rule) for rule in found], list(_row(found[0]))))
+    needed = f" needed by {toolchain.product(tool)}" if tool else ""
+    click.echo(f"\n{len(found)} rule{'' if len(found) == 1 else 's'}{needed}; `portwright explain RULE` says more")
+    return Exit.ACCEPTED
+
+
+def plain(rule: Summary) -> dict[str, object]:
+    return {
+        "rule": rule.name, "ops": list(rule.ops), "class": rule.klass, "needed_by": dict(rule.needed_by),
+        "opset": rule.opset, "tolerance": rule.tolerance, "why": rule.why,
+    }  # fmt: skip
+
+
+def _row(rule: Summary) -> dict[str, str]:
+    more = f" and {len(rule.ops) - _MOST_OPS} more" if len(rule.ops) > _MOST_OPS else ""
+    return {
+        "rule": rule.name,
+        "operators": ", ".join(rule.ops[:_MOST_OPS]) + more,
+        "class": rule.klass,
+        "needed by": rule.needed_text(),
+        "tolerance": rule.tolerance,
+    }

@@ -1,0 +1,146 @@
+"""Rewrite many ONNX files for one toolchain, in rounds over all of them at once."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from engine.errors import Problem, RecipeError, StepError
+from engine.refusals import SECONDS, Answer, ask
+from engine.rewriting import finish
+from engine.rewriting import sizes as axis_sizes
+from engine.rewriting.candidates import Candidates, require_known
+from engine.rewriting.repair import Repair
+from engine.rewriting.result import Rewritten, Verdict
+from engine.rewriting.sizes import Sizes
+from engine.rewriting.subject import Subject, require_sound
+from engine.toolchain import Toolchain
+
+ROUNDS = 10
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """``rules`` restricts the library (None: all of it); ``folder`` is another library than the shipped one."""
+
+    toolchain: Toolchain
+    sizes: Sizes = field(default_factory=dict)
+    rules: Collection[str] | None = None
+    any_io_types: bool = False
+    target: str | None = None
+    seconds: int = SECONDS
+    folder: Path | None = None
+
+
+def rewrite_files(
+    paths: Sequence[Path], out: Path, options: Options, progress: Progress = lambda text, done, total: None
+) -> list[Rewritten]:
+    """Repair each file and write it to ``out`` under its own name.
+
+    Raises RecipeError for whatever is wrong with what was asked, before anything is written.
+    """
+    paths = list(paths)
+    require_known(options.rules or (), options.folder)
+    require_sound(paths)
+    _require_apart(paths, out)
+    subjects = [Subject(path, options.sizes) for path in paths]
+    axis_sizes.require_used(options.sizes, {name for one in subjects for name in axis_sizes.symbols(one.model)})
+    candidates = Candidates(options.toolchain, axis_sizes.tried(options.sizes), options.rules, options.folder)
+    repairs = [Repair(subject, candidates) for subject in subjects]
+    for subject in subjects:
+        subject.note_opset(options.toolchain)
+    answers, rounds = rounds_of(repairs, options, progress)
+    out.mkdir(parents=True, exist_ok=True)
+    results = []
+    for number, repair in enumerate(repairs):
+        progress("checking and writing", number, len(repairs))
+        results.append(_finished(repair, answers[number], rounds[number], out, options))
+    return results
+
+
+def rounds_of(
+    repairs: Sequence[Repair], options: Options, progress: Progress
+) -> tuple[list[Answer], list[int]]:
+    """Ask and repair until all is taken, nothing changes any more, or ROUNDS are over: last answers, and rounds."""
+    answers = [Answer("parse", False)] * len(repairs)
+    rounds = [0] * len(repairs)
+    asked = list(range(len(repairs)))
+    with tempfile.TemporaryDirectory(prefix="portwright-") as scratch:
+        for number in range(ROUNDS + 1):
+            questions = [repairs[index].subject.question(Path(scratch) / str(index)) for index in asked]
+            text = f"round {number + 1}: asking {options.toolchain.spec}"
+            tell = functools.partial(_tell, progress, text, len(asked))
+            found = ask(options.toolchain, questions, target=options.target, seconds=options.seconds, on_answer=tell)
+            answers = _replaced(answers, zip(asked, found, strict=True))
+            if number == ROUNDS:
+                break
+            again = []
+            for nth, index in enumerate(asked):
+                progress(f"round {number + 1}: rewriting", nth, len(asked))
+                if not answers[index].ok and repairs[index].round(answers[index]):
+                    rounds[index] += 1
+                    again.append(index)
+            asked = again
+            if not asked:
+                break
+    return answers, rounds
+
+
+def _tell(progress: Progress, text: str, total: int, done: int) -> None:
+    progress(text, done, total)
+
+
+def _replaced(answers: list[Answer], found: Iterable[tuple[int, Answer]]) -> list[Answer]:
+    fresh = dict(found)
+    return [fresh.get(index, answer) for index, answer in enumerate(answers)]
+
+
+def _finished(repair: Repair, answer: Answer, rounds: int, out: Path, options: Options) -> Rewritten:
+    subject = repair.subject
+    verdict, why = _verdict(answer, subject)
+    remaining = repair.remaining(answer)
+    notes = tuple(subject.notes)
+    file = str(subject.path)
+    if not subject.changed:
+        written = finish.copy(subject.path, out)
+        return Rewritten(file, str(written), verdict, why, remaining=remaining, notes=notes)
+    used = tuple(repair.used.values())
+    try:
+        written, whole = finish.write(
+            subject, out, repair.tolerance, axis_sizes.tried(options.sizes), options.any_io_types
+        )
+    except StepError as error:
+        why = error.failure.symptom
+        return Rewritten(file, None, "failed", why, True, rounds, used, remaining, None, notes)
+    return Rewritten(file, str(written), verdict, why, True, rounds, used, remaining, whole, notes)
+
+
+def _verdict(answer: Answer, subject: Subject) -> tuple[Verdict, str]:
+    if answer.stage == "profile":
+        return "parses", "not built: " + "; ".join(refusal.text for refusal in answer.refusals)
+    if not answer.ok:
+        return "refused", ""
+    if subject.profile.lacking:
+        return "parses", f"not built: no sizes for {subject.profile.lacking}"
+    return "builds", ""
+
+
+def _require_apart(paths: Sequence[Path], out: Path) -> None:
+    """No file may take the place of another one's, nor of its own original."""
+    owner: dict[str, tuple[int, Path]] = {}
+    problems = []
+    for number, path in enumerate(paths):
+        if path.resolve().parent == out.resolve():
+            what = f"'{path}' lies in the output folder and would be written over"
+            problems.append(Problem(what, hint="give another folder with -o"))
+        for name, source in finish.targets(path).items():
+            other, origin = owner.setdefault(name, (number, source))
+            if source != origin or (other != number and name == path.name):
+                problems.append(Problem(f"'{paths[other]}' and '{path}' would both be written to '{out / name}'",
+                                        hint="rewrite them one at a time, into two folders"))  # fmt: skip
+    if problems:
+        raise RecipeError(problems)

@@ -1,0 +1,90 @@
+"""One ONNX file under repair: checked, loaded, its nodes named, and written for the toolchain to look at."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import onnx_ir as ir
+from onnx_ir.passes import common
+
+from engine import toolchain as tools
+from engine.errors import Failure, Problem, RecipeError, StepError
+from engine.graph import external, files, names, sound
+from engine.refusals import Question
+from engine.rewriting import sizes as axis_sizes
+from engine.rewriting.sizes import Profile, Sizes
+
+_OLD_IR = 4  # before it, every weight had to be listed among the inputs as well
+
+
+class Subject:
+    """``model`` is rewritten in place; the file at ``path`` is only read."""
+
+    def __init__(self, path: Path, sizes: Sizes) -> None:
+        self.path = path
+        self.model = _load(path)
+        self.notes: list[str] = []
+        self.profile: Profile = axis_sizes.profile(self.model, sizes)
+        self.changed = False
+
+    def question(self, folder: Path) -> Question:
+        """Write the graph as it is now into ``folder`` (kept for this file) and ask whether it is taken."""
+        folder.mkdir(exist_ok=True)
+        for location in external.locations(self.path):
+            link = folder / location
+            link.parent.mkdir(parents=True, exist_ok=True)
+            if not link.is_symlink():
+                os.symlink((self.path.parent / location).resolve(), link)
+        target = folder / "model.onnx"
+        files.save(self.model, target)
+        return Question(target, build=not self.profile.lacking, profile=self.profile.ranges)
+
+    def note_opset(self, tool: tools.Toolchain) -> None:
+        limit, written = tools.opset_limit(tool.module, tool.version), self.model.opset_imports.get("", 1)
+        if written > limit:
+            self.notes.append(
+                f"opset {written} is above {limit}, the newest known to be taken by {tool.spec};"
+                " the parser itself would not say so"
+            )
+
+    def node_names(self) -> dict[str, str]:
+        """Operator by node name, subgraphs included."""
+        return {node.name or "": node.op_type for node in self.model.graph.all_nodes()}
+
+
+def require_sound(paths: list[Path]) -> None:
+    """The checks of the check step. Raises RecipeError with the first fault of every file that has one."""
+    problems = []
+    for path in paths:
+        if not path.is_file():
+            problems.append(Problem(f"'{path}': no such file"))
+            continue
+        try:
+            sound.require(path, taken=True, original=True)
+        except StepError as error:
+            problems.append(_problem(path, error.failure))
+    if problems:
+        raise RecipeError(problems)
+
+
+def _problem(path: Path, failure: Failure) -> Problem:
+    said = failure.symptom.replace(path.name, f"'{path}'", 1)
+    what = said if path.name in failure.symptom else f"'{path}': {said}"
+    cause = "" if failure.cause == sound.TAKEN else failure.cause
+    return Problem(what + (f" ({cause})" if cause else ""), hint=failure.fix)
+
+
+def _load(path: Path) -> ir.Model:
+    model = files.load(path)
+    if model.functions:
+        common.InlinePass()(model)
+    if model.ir_version < _OLD_IR:
+        for value in [value for value in model.graph.inputs if value.name in model.graph.initializers]:
+            model.graph.inputs.remove(value)
+    names.name_nodes(model)
+    kept = [(value, value.type, value.shape) for value in (*model.graph.inputs, *model.graph.outputs)]
+    common.ShapeInferencePass(strict_mode=False)(model)
+    for value, kind, shape in kept:
+        value.type, value.shape = kind or value.type, shape if shape is not None else value.shape
+    return model
