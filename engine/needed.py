@@ -25,5 +25,7 @@ def fault(written: str) -> str:
     try:
         SpecifierSet(written)
     except InvalidSpecifier:
-        return f"'{written}' is no version range; write '*', 'never' or for example '< 8.6' or '>= 1.4, < 1.7'"
+        return (
+            f"'{written}' is no version range; write '*', 'never' or for example '< 8.6' or '>= 1.4, < 1.7'"
+        )
     return ""

@@ -105,9 +105,7 @@ def _answer(toolchain: Toolchain, message: Mapping[str, Any]) -> Answer:
     from engine.worker.explain import explained
 
     told = explained({**message, "module": toolchain.module, "version": toolchain.version})
-    refusals = (
-        Refusal(error["text"], error["node"], error["op"], error["raw"]) for error in told["errors"]
-    )
+    refusals = (Refusal(error["text"], error["node"], error["op"], error["raw"]) for error in told["errors"])
     return Answer(message["stage"], message["ok"], tuple(dict.fromkeys(refusals)))
 
 

@@ -20,9 +20,15 @@ if TYPE_CHECKING:
 
 @click.command("rewrite")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("-o", "--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Output folder.")
-@click.option("--for", "spec", default="current", help="Toolchain: tensorrt-rtx==1.7.1.116, tensorrt, path:PYTHON.")
-@click.option("--rules", "rules", multiple=True, metavar="NAME,...", help="Only these rules; all when left out.")
+@click.option(
+    "-o", "--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="Output folder."
+)
+@click.option(
+    "--for", "spec", default="current", help="Toolchain: tensorrt-rtx==1.7.1.116, tensorrt, path:PYTHON."
+)
+@click.option(
+    "--rules", "rules", multiple=True, metavar="NAME,...", help="Only these rules; all when left out."
+)
 @click.option("--sizes", "sizes", multiple=True, metavar="AXIS=MIN:OPT:MAX", help="Sizes of a symbolic axis.")
 @click.option("--target", default=None, help="GPU to build for, such as sm89.")
 @click.option("--any-io-types", is_flag=True, help="Types of inputs and outputs may change.")

@@ -15,7 +15,9 @@ _MOST_OPS = 3
 
 
 @click.command("rules")
-@click.option("--for", "spec", default=None, help="Only those that this toolchain needs: tensorrt-rtx==1.7.1.116.")
+@click.option(
+    "--for", "spec", default=None, help="Only those that this toolchain needs: tensorrt-rtx==1.7.1.116."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the rules as JSON.")
 def command(spec: str | None, as_json: bool) -> Exit:
     """List the rewrite rules: what each is for, which toolchains need it, how exact it is."""
@@ -27,7 +29,9 @@ def command(spec: str | None, as_json: bool) -> Exit:
     if found:
         click.echo(wording.table([_row(rule) for rule in found], list(_row(found[0]))))
     needed = f" needed by {toolchain.product(tool)}" if tool else ""
-    click.echo(f"\n{len(found)} rule{'' if len(found) == 1 else 's'}{needed}; `portwright explain RULE` says more")
+    click.echo(
+        f"\n{len(found)} rule{'' if len(found) == 1 else 's'}{needed}; `portwright explain RULE` says more"
+    )
     return Exit.ACCEPTED
 
 

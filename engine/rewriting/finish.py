@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -104,7 +105,11 @@ def compare(
     random = inventory.random_nodes(before)
     if random:
         return Whole(why=f"not compared: it draws random numbers ({random[0]})")
-    typed = {value.name or "": value for value in before.graph.inputs if value.name not in before.graph.initializers}
+    typed = {
+        value.name or "": value
+        for value in before.graph.inputs
+        if value.name not in before.graph.initializers
+    }
     if any(element_type(value) is None or dims_of(value) is None for value in typed.values()):
         return Whole(why="not compared: an input has no type or no rank")
     try:
@@ -126,15 +131,41 @@ def compare(
     proof = tally.proof(nothing="")
     if tally.numbers == 0 and not proof.why:
         return Whole(why="not compared: no inputs were found on which it runs")
-    return Whole(proof.cases, proof.numbers, proof.max_abs, proof.runtimes, proof.why, different=not proof.equal)
+    return Whole(
+        proof.cases, proof.numbers, proof.max_abs, proof.runtimes, proof.why, different=not proof.equal
+    )
 
 
-def _pair(before: ir.Model, after: ir.Model) -> tuple[Evaluator, Evaluator]:
+def _pair(before: ir.Model, after: ir.Model) -> tuple[Evaluator, Recast]:
     """Both in one runtime: two of them round differently, and that is not the rules' doing."""
     one, two = Evaluator(before), Evaluator(after)
     if one.runtime != two.runtime:
         one, two = Evaluator(before, reference=True), Evaluator(after, reference=True)
-    return one, two
+    return one, Recast(two, before, after)
+
+
+class Recast:
+    """An evaluator of a graph whose inputs or outputs have wider integer types, called with the old ones."""
+
+    def __init__(self, evaluator: Evaluator, before: ir.Model, after: ir.Model) -> None:
+        self.evaluator, self.runtime = evaluator, evaluator.runtime
+        self._inputs = _retyped(before.graph.inputs, after.graph.inputs)
+        self._outputs = _retyped(after.graph.outputs, before.graph.outputs)
+
+    def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        given = {name: array.astype(self._inputs.get(name, array.dtype)) for name, array in feeds.items()}
+        found = self.evaluator(given)
+        return {name: array.astype(self._outputs.get(name, array.dtype)) for name, array in found.items()}
+
+
+def _retyped(these: Iterable[ir.Value], those: Iterable[ir.Value]) -> dict[str, np.dtype[Any]]:
+    """Types of ``those`` where the value of the same name has another one in ``these``."""
+    first = {value.name: value.dtype for value in these}
+    return {
+        value.name: value.dtype.numpy()
+        for value in those
+        if value.name and value.dtype is not None and first.get(value.name, value.dtype) != value.dtype
+    }
 
 
 def _shapes(
@@ -158,4 +189,6 @@ def _feed(value: ir.Value, shape: tuple[int, ...], trial: int, rng: np.random.Ge
     assert dtype is not None  # checked by the caller
     kind = dtype.numpy()
     kinds = ("booleans", "ones", "zeros") if kind == np.bool_ else _WHOLE if kind.kind in "iu" else _ORDINARY
-    return samples.make((*kinds, "edges")[trial], kind, shape, rng)
+    array = samples.make((*kinds, "edges")[trial], kind, shape, rng)
+    # uint64 is computed in int64, which ends at 2**63 - 1
+    return array & np.uint64(2**63 - 1) if kind == np.uint64 else array

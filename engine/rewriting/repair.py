@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import onnx_ir as ir
 
+from engine.graph import retype
+from engine.graph.integer_types import WIDER
 from engine.refusals import Answer, Refusal
 from engine.rewriting.candidates import Candidates
 from engine.rewriting.result import Remaining, Tried, Used
@@ -50,6 +53,27 @@ class Repair:
             changed |= self._ask_why(rules[name], [node for node in left if node in ops])
         self.subject.changed |= changed
         return changed
+
+    def widen(self, any_io_types: bool) -> bool:
+        """Compute integer types that TensorRT lacks in wider ones; whether that changed the graph.
+
+        It takes uint8 at the boundary before a cast, and none of the others; they stay unless ``any_io_types``.
+        """
+        model = self.subject.model
+        ends = {value.dtype for value in (*model.graph.inputs, *model.graph.outputs)}
+        kept = set() if any_io_types else {kind for kind in _LACKING if kind in ends}
+        types = {narrow: wide for narrow, wide in WIDER.items() if narrow not in kept}
+        before = Counter(node.op_type for node in model.graph.all_nodes())
+        done = retype.widen(model, _LACKING if any_io_types else (), types)
+        after = Counter(node.op_type for node in model.graph.all_nodes())
+        if done is None or (before == after and not done.inputs and not done.outputs):
+            return False
+        for what, changes in (("input", done.inputs), ("output", done.outputs)):
+            self.subject.notes += [
+                f"{what} '{name}' is {now} now; it was {was}" for name, (was, now) in changes.items()
+            ]
+        self.subject.changed = True
+        return True
 
     def _refused_nodes(self, answer: Answer, ops: Mapping[str, str]) -> Iterator[str]:
         """By name; where TensorRT names an operator only, its nodes; where it names nothing, all that have a rule."""

@@ -48,7 +48,9 @@ def rewrite_files(
     require_sound(paths)
     _require_apart(paths, out)
     subjects = [Subject(path, options.sizes) for path in paths]
-    axis_sizes.require_used(options.sizes, {name for one in subjects for name in axis_sizes.symbols(one.model)})
+    axis_sizes.require_used(
+        options.sizes, {name for one in subjects for name in axis_sizes.symbols(one.model)}
+    )
     candidates = Candidates(options.toolchain, axis_sizes.tried(options.sizes), options.rules, options.folder)
     repairs = [Repair(subject, candidates) for subject in subjects]
     for subject in subjects:
@@ -74,14 +76,18 @@ def rounds_of(
             questions = [repairs[index].subject.question(Path(scratch) / str(index)) for index in asked]
             text = f"round {number + 1}: asking {options.toolchain.spec}"
             tell = functools.partial(_tell, progress, text, len(asked))
-            found = ask(options.toolchain, questions, target=options.target, seconds=options.seconds, on_answer=tell)
+            found = ask(
+                options.toolchain, questions, target=options.target, seconds=options.seconds, on_answer=tell
+            )
             answers = _replaced(answers, zip(asked, found, strict=True))
             if number == ROUNDS:
                 break
             again = []
             for nth, index in enumerate(asked):
                 progress(f"round {number + 1}: rewriting", nth, len(asked))
-                if not answers[index].ok and repairs[index].round(answers[index]):
+                if answers[index].ok or answers[index].stage == "profile":
+                    continue
+                if repairs[index].round(answers[index]) or repairs[index].widen(options.any_io_types):
                     rounds[index] += 1
                     again.append(index)
             asked = again

@@ -27,7 +27,9 @@ def read(texts: Iterable[str]) -> dict[str, tuple[int, int, int]]:
             continue
         low, best, high = (int(number) for number in (form[2], form[3] or form[2], form[4] or form[2]))
         if not 1 <= low <= best <= high:
-            problems.append(Problem(f"--sizes {form[1]}: 1 <= MIN <= OPT <= MAX does not hold for {quoted(text)}"))
+            problems.append(
+                Problem(f"--sizes {form[1]}: 1 <= MIN <= OPT <= MAX does not hold for {quoted(text)}")
+            )
         elif form[1] in found:
             problems.append(Problem(f"--sizes: {form[1]} stands twice"))
         found[form[1]] = (low, best, high)

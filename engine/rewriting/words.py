@@ -18,7 +18,9 @@ def text(results: Sequence[Rewritten], product: str) -> str:
 
 def total(results: Sequence[Rewritten]) -> str:
     verdicts = {"build": "builds", "parse": "parses", "refused": "refused", "failed": "failed"}
-    counts = [f"{sum(one.verdict == verdict for one in results)} {word}" for word, verdict in verdicts.items()]
+    counts = [
+        f"{sum(one.verdict == verdict for one in results)} {word}" for word, verdict in verdicts.items()
+    ]
     times = sum(used.times for one in results for used in one.used)
     rules = len({used.rule for one in results for used in one.used})
     applied = f"{_count(times, 'application')} of {_count(rules, 'rule')}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
@@ -18,6 +18,15 @@ INLINE_ELEMENTS = 16384  # larger constants are fed instead of being copied into
 
 class CannotRunError(Exception):
     """The model does not run on these inputs; the text is the runtime's own reason."""
+
+
+class Runs(Protocol):
+    """What can be called with inputs by name; ``runtime`` names what computes."""
+
+    @property
+    def runtime(self) -> str: ...
+
+    def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Array]: ...
 
 
 class Evaluator:

@@ -45,7 +45,9 @@ class Summary:
         if "replace" not in self.data:
             return ""
         made, gone = len(_operators(self.data["replace"])), len(_operators(self.data["match"]))
-        return f"at most {made} operators in place of {gone}; constants are cast once, when the rule is applied"
+        return (
+            f"at most {made} operators in place of {gone}; constants are cast once, when the rule is applied"
+        )
 
 
 def read_all(folder: Path | None = None) -> list[Summary]:

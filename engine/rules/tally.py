@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from engine.rules.constants import Array
 from engine.rules.equal import Comparison, compare
-from engine.rules.evaluate import CannotRunError, Evaluator
+from engine.rules.evaluate import CannotRunError, Runs
 from engine.rules.language import Tolerance
 from engine.rules.verdict import Proof
 
@@ -18,7 +18,7 @@ class Tally:
         self.limit, self.cases, self.numbers, self.worst = limit, 0, 0, 0.0
         self.why, self.runtimes, self.skipped = "", set[str](), list[str]()
 
-    def add(self, before: Evaluator, after: Evaluator, feeds: Mapping[str, Array], label: str) -> bool:
+    def add(self, before: Runs, after: Runs, feeds: Mapping[str, Array], label: str) -> bool:
         """Run both; False when the original itself does not run on these inputs."""
         try:
             expected = before(feeds)

@@ -33,7 +33,9 @@ def attempt(session: worker.Session, request: Mapping[str, Json], file: Mapping[
         worker.parse(session, file["onnx"])
         if file["build"]:
             stage = "profile"
-            config = worker.configure(session, {"target": request.get("target"), "profiles": file["profiles"]})
+            config = worker.configure(
+                session, {"target": request.get("target"), "profiles": file["profiles"]}
+            )
             stage = "build"
             worker.serialized(session, config)
             stage = "done"
@@ -57,7 +59,9 @@ def main() -> None:
         session = worker.Session(request, channel)
         value["version"] = session.trt.__version__
         for file in request["files"]:
-            signal.alarm(request.get("seconds") or 0)  # its default end is ours: nothing in C++ can hold it up
+            signal.alarm(
+                request.get("seconds") or 0
+            )  # its default end is ours: nothing in C++ can hold it up
             channel.send("tried", file=file["onnx"], **attempt(session, request, file))
     except worker.Refused as exc:
         value["errors"] = exc.errors
