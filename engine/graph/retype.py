@@ -36,14 +36,15 @@ class Retyped:
 
 
 def widen(model: ir.Model, boundary: Collection[Type], types: Mapping[Type, Type] = WIDER) -> Retyped | None:
-    """Change ``model`` in place; None when nothing in it has one of ``types``.
+    """Change ``model`` in place; None when no operator in it can compute one of ``types`` in the wider one.
 
     Inputs and outputs whose type is in ``boundary`` get the wider one; the others keep theirs, with a cast behind
     or before them. Values of uint64 from 2**63 on do not fit int64 and are outside of what is kept.
     """
     was = {value: value.dtype for graph in model.graphs() for value in _values(graph)}
     narrow = {value: dtype for value, dtype in was.items() if dtype is not None and dtype in types}
-    return _Pass(model, types, narrow).run(boundary) if narrow else None
+    work = _Pass(model, types, narrow)
+    return work.run(boundary) if work.possible() else None
 
 
 class _Pass:
@@ -54,6 +55,13 @@ class _Pass:
         self.taken |= {node.name for node in model.graph.all_nodes()}
         self.left: set[ir.Value] = set()  # keep the type that they have
         self.wrapped = self.kept = 0
+
+    def possible(self) -> bool:
+        return any(
+            not self._stays(node)
+            for node in self.model.graph.all_nodes()
+            if any(value in self.narrow for value in (*node.inputs, *node.outputs))
+        )
 
     def run(self, boundary: Collection[Type]) -> Retyped:
         inputs, outputs = list(self.model.graph.inputs), list(self.model.graph.outputs)
@@ -92,9 +100,13 @@ class _Pass:
         if value.const_value is not None and value.producer() is None:
             value.const_value = ir.Tensor(value.const_value.numpy().astype(wide.numpy()), name=value.name)
 
-    def _node(self, node: ir.Node) -> None:
+    def _stays(self, node: ir.Node) -> bool:
+        """Whether an operator must keep its types."""
         reduces = node.op_type.startswith("Scatter") and "reduction" in node.attributes
-        if node.domain != "" or node.op_type not in (SAME | WRAPS) or reduces or not self._defined(node):
+        return node.domain != "" or node.op_type not in (SAME | WRAPS) or reduces or not self._defined(node)
+
+    def _node(self, node: ir.Node) -> None:
+        if self._stays(node):
             self._island(node)
             return
         for name in _TYPE_ATTRIBUTES:

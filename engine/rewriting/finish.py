@@ -53,7 +53,12 @@ def copy(path: Path, folder: Path) -> Path:
 
 
 def write(
-    subject: Subject, folder: Path, tolerance: Tolerance, sizes: Mapping[str, tuple[int, ...]], any_io: bool
+    subject: Subject,
+    folder: Path,
+    tolerance: Tolerance,
+    sizes: Mapping[str, tuple[int, ...]],
+    any_io: bool,
+    reference: bool = False,
 ) -> tuple[Path, Whole]:
     """Check the rewritten graph and put it into ``folder``. Raises StepError, and writes nothing, when it is wrong."""
     name = subject.path.name
@@ -65,7 +70,7 @@ def write(
         before, after = files.load(subject.path), files.load(draft)
         if not any_io:
             _same_boundary(before, after)
-        whole = compare(before, after, tolerance, sizes)
+        whole = compare(before, after, tolerance, sizes, reference)
         if whole.different:
             raise StepError(f"the rewritten graph gives other outputs: {whole.why}")
         for made in (*([weights] if weights and (draft.parent / weights).exists() else []), name):
@@ -96,7 +101,11 @@ def _described(model: ir.Model, values: Iterable[ir.Value]) -> list[str]:
 
 
 def compare(
-    before: ir.Model, after: ir.Model, tolerance: Tolerance, sizes: Mapping[str, tuple[int, ...]]
+    before: ir.Model,
+    after: ir.Model,
+    tolerance: Tolerance,
+    sizes: Mapping[str, tuple[int, ...]],
+    reference: bool = False,
 ) -> Whole:
     """Both graphs as a whole on the same inputs, in the same runtime; corner values where all rules are exact.
 
@@ -113,7 +122,7 @@ def compare(
     if any(element_type(value) is None or dims_of(value) is None for value in typed.values()):
         return Whole(why="not compared: an input has no type or no rank")
     try:
-        one, two = _pair(before, after)
+        one, two = _pair(before, after, reference)
     except CannotRunError as error:
         return Whole(why=f"not compared: it does not run on this machine: {error}")
     exact = tolerance == Tolerance()
@@ -136,9 +145,9 @@ def compare(
     )
 
 
-def _pair(before: ir.Model, after: ir.Model) -> tuple[Evaluator, Recast]:
+def _pair(before: ir.Model, after: ir.Model, reference: bool) -> tuple[Evaluator, Recast]:
     """Both in one runtime: two of them round differently, and that is not the rules' doing."""
-    one, two = Evaluator(before), Evaluator(after)
+    one, two = Evaluator(before, reference), Evaluator(after, reference)
     if one.runtime != two.runtime:
         one, two = Evaluator(before, reference=True), Evaluator(after, reference=True)
     return one, Recast(two, before, after)

@@ -33,6 +33,8 @@ class Repair:
         self.subject, self.candidates = subject, candidates
         self.used: dict[str, Used] = {}
         self.tolerance = Tolerance()  # sum of those of all applications
+        self.reference = False  # a rule among them is judged by the reference evaluator alone
+        self._widened_after = -1  # applications before the integer types were last widened
         self.why_not: dict[tuple[str, str], str] = {}  # node, rule -> why it does not fit
 
     def round(self, answer: Answer) -> bool:
@@ -59,7 +61,10 @@ class Repair:
 
         It takes uint8 at the boundary before a cast, and none of the others; they stay unless ``any_io_types``.
         """
-        model = self.subject.model
+        applied = sum(used.times for used in self.used.values())
+        if applied == self._widened_after:
+            return False
+        self._widened_after, model = applied, self.subject.model
         ends = {value.dtype for value in (*model.graph.inputs, *model.graph.outputs)}
         kept = set() if any_io_types else {kind for kind in _LACKING if kind in ends}
         types = {narrow: wide for narrow, wide in WIDER.items() if narrow not in kept}
@@ -114,6 +119,7 @@ class Repair:
             max_abs=max([before.max_abs, *(proof.max_abs for proof in proofs)]),
             at=(*before.at, *(item.node for item in done.accepted)),
         )
+        self.reference |= rule.proof.reference
         one, count = rule.proof.equal, len(done.accepted)
         self.tolerance = Tolerance(
             self.tolerance.max_abs + one.max_abs * count,

@@ -117,7 +117,12 @@ def _finished(repair: Repair, answer: Answer, rounds: int, out: Path, options: O
     used = tuple(repair.used.values())
     try:
         written, whole = finish.write(
-            subject, out, repair.tolerance, axis_sizes.tried(options.sizes), options.any_io_types
+            subject,
+            out,
+            repair.tolerance,
+            axis_sizes.tried(options.sizes),
+            options.any_io_types,
+            repair.reference,
         )
     except StepError as error:
         why = error.failure.symptom
