@@ -48,15 +48,41 @@ def form(path: Path, shown: str) -> Iterator[Problem]:
     yield from found or head(doc, path)
 
 
+_FOR_OP = {(): ("definition",), ("proof",): ("suite", "cases", "values")}
+_FOR_MATCH = {(): ("replace",), ("proof",): ("inputs", "axes", "attributes", "context", "opsets")}
+
+
+def _one_form(doc: Document) -> Iterator[Problem]:
+    """Keys of the one form of a rule (``match``) that stand in the other (``op``)."""
+    by_op = "op" in doc.data
+    for path, keys in (_FOR_MATCH if by_op else _FOR_OP).items():
+        part = doc.data["proof"] if path else doc.data
+        for key in keys:
+            if key in part:
+                what = f"{'.'.join((*path, key))} is for a rule with {'match' if by_op else 'op'}"
+                yield doc.problem((*path, key), what, key=True)
+    proof = doc.data["proof"]
+    if by_op and not ("suite" in proof or "cases" in proof):
+        yield doc.problem(("proof",), "proof: a rule with op needs cases or suite to prove it on", key=True)
+    if not by_op and "inputs" not in proof:
+        yield doc.problem(("proof",), "proof: a rule with match needs inputs", key=True)
+
+
 def head(doc: Document, path: Path) -> Iterator[Problem]:
     """What does not fit together in a rule that passed the schema, its ONNX texts left aside."""
     data = doc.data
     if data["rule"] != path.stem:
         yield doc.problem(("rule",), f"rule '{data['rule']}' must have the name of its file, '{path.stem}'")
-    if ("replace" in data) == ("apply" in data):
+    if ("match" in data) == ("op" in data):
         yield doc.problem(
-            (), "a rule has either 'replace' (ONNX text) or 'apply' (a Python file), one of them"
+            (), "a rule has either 'match' (ONNX text) or 'op' (an operator's name), one of them"
         )
+    if sum(key in data for key in ("replace", "apply", "definition")) != 1:
+        yield doc.problem(
+            (),
+            "a rule has either 'replace' (ONNX text), 'apply' (a Python file) or 'definition', one of them",
+        )
+    yield from _one_form(doc)
     if "apply" in data and data["apply"] != f"{path.stem}.py":
         yield doc.problem(("apply",), f"apply: the Python file must be named '{path.stem}.py'")
     elif "apply" in data and not (path.parent / data["apply"]).is_file():

@@ -155,6 +155,8 @@ def _trials(
 def _kinds(match: Match, name: str) -> tuple[Kind, ...]:
     value = match.values[name]
     assert value is not None
+    if name in match.rule.proof.values:
+        return match.rule.proof.values[name]
     spec = match.rule.proof.inputs.get(name)
     named = tuple(kind for kind in spec.values if not samples.is_constant(kind)) if spec else ()
     dtype = element_type(value)
@@ -180,6 +182,8 @@ def _feed(
     measured = match.rule.where.get(name, {}).get("size_of")
     if measured:
         return np.full(shapes[name], _size(match, measured, shapes), dtype=dtype.numpy())
+    if isinstance(kind, Mapping) and "index_of" in kind:
+        kind = {"integers": [0, max(_size(match, kind["index_of"], shapes) - 1, 0)]}
     array = samples.make(kind, dtype.numpy(), shapes[name], rng)
     bounds = known.get(value)
     if bounds is not None and dtype.is_floating_point():

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from engine.errors import StepError
 from engine.graph import provenance
-from engine.rules import fragment, python_rule
+from engine.rules import definition, fragment, python_rule
 from engine.rules.interval import Interval
 from engine.rules.language import Rule
 from engine.rules.match import Match, Miss, Search
@@ -78,8 +78,19 @@ def apply_rule(
     refused: list[Refusal] = []
     nearest: Miss | None = None
     known: Known = {}
+    limit = before * max(1, len(rule.ops))
     for graph in list(model.graphs()):
-        miss = _rewrite(model, graph, rule, prover, known, accepted, refused, limit=before, where=where)
+        miss = _rewrite(
+            model,
+            graph,
+            rule,
+            prover,
+            known,
+            accepted,
+            refused,
+            limit=limit,
+            where=where,
+        )
         nearest = miss if nearest is None or (miss and miss.rank > nearest.rank) else nearest
     _check_count(rule, accepted, refused, nearest, matches, where)
     return Applications(rule.name, tuple(accepted), tuple(refused), before, _count(model))
@@ -135,7 +146,9 @@ def _attempt(
 
 def replacement(match: Match, before: ir.Model) -> ir.Model:
     """The model that takes the place of ``before``, types filled in. Raises RefusedError."""
-    if match.rule.replace is None:
+    if match.rule.definition:
+        after = definition.body(before)
+    elif match.rule.replace is None:
         after = python_rule.replacement(match, before)
     else:
         names = fragment.canonical(match)
@@ -177,7 +190,9 @@ def _check_count(
             klass="op",
             where=where,
             usage=True,
-            cause=str(nearest) if nearest else f"the graph has no {rule.match.nodes[-1].op}",
+            cause=str(nearest)
+            if nearest
+            else f"the graph has no {' or '.join(op for op, _ in rule.anchors)}",
             fix="leave the rule out, or see why the nearest place does not fit",
         )
     if matches is not None and len(accepted) != matches:

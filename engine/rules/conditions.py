@@ -175,4 +175,4 @@ CHECKS: dict[str, Check] = {
     "finite": _finite,
     "size_of": _size_of,
 }
-STRUCTURAL = ("optional", "shared", "attribute")  # looked at by the matcher itself
+STRUCTURAL = ("optional", "shared", "attribute", "present")  # looked at by the matcher itself

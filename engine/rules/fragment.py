@@ -42,7 +42,10 @@ def cut(match: Match, imports: Mapping[str, int]) -> ir.Model:
     named = {value: name for name, value in match.values.items() if value is not None}
     nodes = []
     for node in match.nodes:
-        outputs = [_like(value, named.get(value, f"unnamed_{value.name}")) for value in node.outputs]
+        outputs = [
+            _like(value, named.get(value, f"unnamed_{value.name}" if value.name else ""))
+            for value in node.outputs
+        ]
         copies |= dict(zip(node.outputs, outputs, strict=True))
         inputs = [copies[value] if value is not None else None for value in node.inputs]
         attributes = list(node.attributes.values())

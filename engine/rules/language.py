@@ -11,7 +11,7 @@ from engine import document, schema
 from engine.checks import rules
 from engine.document import Document
 from engine.errors import Problem, RecipeError
-from engine.rules import library, rule_checks
+from engine.rules import library, op_rule_checks, rule_checks
 from engine.rules.pattern import Pattern, Text, parse
 from engine.values import IssueClass
 
@@ -43,7 +43,9 @@ class Tolerance:
 class ProofSpec:
     """The rule's own proof: every combination of sizes, attributes and values is run and compared.
 
-    ``context`` computes match inputs from proof inputs, so that the conditions of ``where`` hold.
+    ``context`` computes match inputs from proof inputs, so that the conditions of ``where`` hold. A rule
+    for operators is proven on ``cases`` (graphs in ONNX text) and on the ``suite`` of ONNX's own backend
+    tests instead; ``values`` are the kinds of values for inputs by name.
     """
 
     axes: Mapping[str, tuple[int, ...]]
@@ -53,11 +55,18 @@ class ProofSpec:
     opsets: tuple[int, ...]
     context: Pattern | None = None
     reference: bool = False  # prove on ONNX's reference evaluator instead of ONNX Runtime
+    suite: bool = False
+    cases: tuple[str, ...] = ()
+    values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rewrite rule. ``opset`` is the lowest and highest that its texts mean the same in (None: open)."""
+    """One rewrite rule. ``opset`` is the lowest and highest that its texts mean the same in (None: open).
+
+    With ``ops`` it is for any node of these operators, ``match`` is empty, and every node gets a pattern of
+    its own (:mod:`engine.rules.by_op`). ``definition``: the replacement is the standard's function body.
+    """
 
     name: str
     klass: IssueClass
@@ -70,6 +79,17 @@ class Rule:
     needed_by: Mapping[str, str]
     opset: tuple[int, int | None]
     path: Path = field(compare=False)
+    ops: tuple[str, ...] = ()
+    definition: bool = False
+
+    @property
+    def anchors(self) -> tuple[tuple[str, str], ...]:
+        """Operators and domains of the nodes at which a match can stand."""
+        if self.ops:
+            return tuple((op, "") for op in self.ops)
+        made = self.match.producer(self.match.outputs[-1])
+        assert made is not None  # checked when the rule was loaded
+        return ((self.match.nodes[made[0]].op, self.match.nodes[made[0]].domain),)
 
     def allows(self, opset: int) -> bool:
         low, high = self.opset
@@ -104,8 +124,11 @@ def load_rule(path: Path) -> Rule:
     context_text = data["proof"].get("context")
     context = _parse(doc, ("proof", "context"), context_text, opset[0], found) if context_text else None
     found += rules.head(doc, path)
-    match = texts.get("match")
-    if match:
+    ops = (data["op"],) if isinstance(data.get("op"), str) else tuple(data.get("op", ()))
+    match = texts.get("match") if not ops else Pattern((), (), ())
+    if ops:
+        found += op_rule_checks.problems(doc, ops)
+    elif match:
         found += rule_checks.match_problems(doc, match)
         found += rule_checks.reference_problems(doc, match, texts.get("replace"), context)
         found += rule_checks.proof_problems(doc, match, context)
@@ -123,6 +146,8 @@ def load_rule(path: Path) -> Rule:
         needed_by=data["needed_by"],
         opset=opset,
         path=path,
+        ops=ops,
+        definition=data.get("definition", False),
     )
 
 
@@ -144,11 +169,14 @@ def _proof(data: Mapping[str, Any], opset: int, context: Pattern | None) -> Proo
     return ProofSpec(
         axes={name: tuple(sizes) for name, sizes in data.get("axes", {}).items()},
         attributes={name: tuple(values) for name, values in data.get("attributes", {}).items()},
-        inputs={name: _input(spec) for name, spec in data["inputs"].items()},
+        inputs={name: _input(spec) for name, spec in data.get("inputs", {}).items()},
         equal=Tolerance(**{key: float(value) for key, value in data["equal"].items()}),
         opsets=tuple(data.get("opsets", [opset])),
         context=context,
         reference=data.get("runtime") == "reference",
+        suite=data.get("suite", False),
+        cases=tuple(data.get("cases", ())),
+        values={name: _several(kinds) for name, kinds in data.get("values", {}).items()},
     )
 
 
@@ -157,5 +185,9 @@ def _input(spec: Mapping[str, Any]) -> InputSpec:
     return InputSpec(
         dtypes=(dtypes,) if isinstance(dtypes, str) else tuple(dtypes),
         shape=tuple(spec["shape"]),
-        values=tuple(values) if isinstance(values, list) else (values,),
+        values=_several(values),
     )
+
+
+def _several(values: Any) -> tuple[Any, ...]:
+    return tuple(values) if isinstance(values, list) else (values,)

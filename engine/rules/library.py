@@ -34,10 +34,11 @@ def files_of(name: str, folder: Path | None = None) -> tuple[Path, ...]:
 def for_op(op: str, folder: Path | None = None) -> tuple[str, ...]:
     """Names of the rules whose pattern holds operator ``op``; by their text, nothing is loaded."""
     wanted = re.compile(rf"= *{re.escape(op)} *[<(]")
+    named = re.compile(rf"^op:(?=.*(?<![\w]){re.escape(op)}(?![\w]))", re.M)
     found = []
     for name in names(folder):
         text = path_of(name, folder).read_text(encoding="utf-8")
         pattern = re.split(r"\n(?=\w)", text.partition("\nmatch:")[2])[0]
-        if wanted.search(pattern):
+        if wanted.search(pattern) or named.search(text):
             found.append(name)
     return tuple(found)

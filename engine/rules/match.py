@@ -12,7 +12,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from engine.rules import conditions
+from engine.rules import by_op, conditions
 from engine.rules.interval import Interval
 from engine.rules.language import Rule
 from engine.rules.pattern import Pattern
@@ -81,10 +81,10 @@ class Search:
 
     def __iter__(self) -> Iterator[Match]:
         """Matches that share no node, in graph order."""
-        anchor = self.rule.match.nodes[_anchor(self.rule.match)]
+        anchors = self.rule.anchors
         taken: set[ir.Node] = set()
         for node in self.graph:
-            if (node.op_type, node.domain) != (anchor.op, anchor.domain) or node in self.skip:
+            if (node.op_type, node.domain) not in anchors or node in self.skip:
                 continue
             trail = Trail()
             match = next(self._at(node, trail, taken), None)
@@ -92,13 +92,16 @@ class Search:
                 taken |= {n for n in match.nodes if not _stays(self.rule, n, match)}
                 yield match
             elif self.nearest is None or trail.rank > self.nearest.rank:
-                total = len(self.rule.match.nodes)
+                total = len(self.rule.match.nodes) or 1
                 self.nearest = Miss(
                     f"{node.name} ({node.op_type})", trail.matched, total, trail.reason, trail.rank
                 )
 
     def _at(self, node: ir.Node, trail: Trail, taken: set[ir.Node]) -> Iterator[Match]:
         rule = self.rule
+        if rule.ops:
+            yield from self._of_op(node, trail, taken)
+            return
         seeker = Seeker(rule, trail, self.imports)
         for state in seeker.node(_anchor(rule.match), node, State()):
             for whole in seeker.rest(state):
@@ -108,6 +111,19 @@ class Search:
                     yield Match(rule, nodes, whole.values, whole.attributes)
                 else:
                     trail.note(whole, reason)
+
+    def _of_op(self, node: ir.Node, trail: Trail, taken: set[ir.Node]) -> Iterator[Match]:
+        bound = by_op.bind(self.rule, node, self.imports.get(node.domain))
+        if isinstance(bound, str):
+            trail.note(State(), f"it {bound}", right_operator=True)
+            return
+        rule, values, attributes = bound
+        state = State({0: node}, values, attributes)
+        reason = by_op.refusal(rule.where, values) or _refusal(rule, state, self.known, taken)
+        if reason is None:
+            yield Match(rule, (node,), values, attributes)
+        else:
+            trail.note(state, reason)
 
 
 def _stays(rule: Rule, node: ir.Node, match: Match) -> bool:
@@ -134,9 +150,11 @@ def _refusal(rule: Rule, state: State, known: dict[ir.Value, Interval], taken: s
     for name, wanted in rule.where.items():
         if name in state.values:
             reason = conditions.refusal(wanted, state.values[name], scope)
-        else:
+        elif name in state.attributes or not rule.ops:  # one of several operators may not have it
             why = conditions.attribute_refusal(wanted, state.attributes.get(name))
             reason = f"attribute {name} {why}" if why else None
+        else:
+            reason = None
         if reason:
             return reason
     return None

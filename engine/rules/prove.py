@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from engine.errors import RecipeError, StepError
-from engine.rules import samples
+from engine.rules import op_proof, samples
 from engine.rules.applied import application_prover, prove_application
 from engine.rules.apply import RuleRefusedError, apply_rule
 from engine.rules.evaluate import Evaluator
@@ -30,6 +30,8 @@ def prove_rule(rule: Rule) -> Proof:
     Combinations that ONNX does not allow or that the rule refuses are left out, but no size, attribute,
     type or opset may be left out altogether.
     """
+    if rule.ops:
+        return op_proof.prove(rule)
     tally = Tally(rule.proof.equal)
     untried: dict[str, str] = {}
     tried: set[str] = set()

@@ -87,11 +87,12 @@ def _replace_problems(doc: Document, match: Pattern, replace: Pattern) -> Iterat
 
 def proof_problems(doc: Document, match: Pattern, context: Pattern | None) -> Iterator[Problem]:
     proof = doc.data["proof"]
+    given_inputs = proof.get("inputs", {})
     made = set(context.outputs) if context else set()
     wanted = (set(match.inputs) - made) | (set(context.inputs) if context else set())
-    for name in sorted(wanted - set(proof["inputs"])):
+    for name in sorted(wanted - set(given_inputs)):
         yield doc.problem(("proof", "inputs"), f"proof.inputs: nothing is said about input {name}", key=True)
-    for name in sorted(set(proof["inputs"]) - wanted):
+    for name in sorted(set(given_inputs) - wanted):
         hint = nearest(name, wanted)
         yield doc.problem(
             ("proof", "inputs", name), f"proof.inputs: no input is named {name}", hint, key=True
@@ -103,7 +104,7 @@ def proof_problems(doc: Document, match: Pattern, context: Pattern | None) -> It
     for name in sorted(given - captured):
         what = f"proof.attributes: match captures no @{name}"
         yield doc.problem(("proof", "attributes", name), what, nearest(name, captured), key=True)
-    for name, spec in proof["inputs"].items():
+    for name, spec in given_inputs.items():
         for index, size in enumerate(spec["shape"]):
             if isinstance(size, str) and size not in proof.get("axes", {}):
                 what = f"proof.inputs.{name}.shape: axis '{size}' has no sizes"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import onnx_ir as ir
@@ -113,7 +113,32 @@ def _transplant(node: ir.Node, real: dict[ir.Value, ir.Value], match: Match, nam
         name=names.fresh(f"{stem}/{node.op_type}"),
         metadata_props=_provenance(match),
     )
+    for graph in _subgraphs(node):
+        _rewire(graph, real, names, stem)
     return fresh
+
+
+def _subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
+def _rewire(graph: ir.Graph, real: Mapping[ir.Value, ir.Value], names: Names, stem: str) -> None:
+    """Inside a new subgraph: values of the fragment become those of the model, and every name is its own."""
+    for value in [*graph.inputs, *graph.initializers.values()]:
+        value.name = names.fresh(f"{stem}/{value.name}")
+    for node in graph:
+        node.name = names.fresh(f"{stem}/{node.op_type}")
+        for index, used in enumerate(node.inputs):
+            if used is not None and used in real:
+                node.replace_input_with(index, real[used])
+        for output in node.outputs:
+            output.name = names.fresh(f"{stem}/{output.name}") if output.name else output.name
+        for inner in _subgraphs(node):
+            _rewire(inner, real, names, stem)
 
 
 def _take_over(old: ir.Value, new: ir.Value, names: Names) -> None:
