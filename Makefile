@@ -14,8 +14,8 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## port MiniLM-L6 and show the verdict
 	$(BIN)/portwright run recipes/minilm-l6
 
-test: $(READY) lint  ## the test suite
-	$(BIN)/python -m pytest -q
+test: $(READY) lint  ## the test suite, a file at a time on each of up to four cores
+	$(BIN)/python -m pytest -q -n logical --maxprocesses 4 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -297,7 +297,7 @@ class Reference:
             return next((use.node.name or "" for use in value.uses()), "") if value is not None else ""
         feeds = samples.read(self.bench.out / outcome.sample, "input")
         if self.program is not None:
-            tensors = torch_values.of_program(self.program, feeds, self.port.inputs)
+            tensors, _ = torch_values.of_program(self.program, feeds, self.port.inputs)
         else:
             results, tensors = torch_values.of_modules(self.port, feeds), {}
             last = {}
