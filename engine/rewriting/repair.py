@@ -29,6 +29,7 @@ class Repair:
     def __init__(self, subject: Subject, candidates: Candidates) -> None:
         self.subject, self.candidates = subject, candidates
         self.used: dict[str, Used] = {}
+        self.order: list[str] = []  # of the applications, one entry where a rule follows itself
         self.tolerance = Tolerance()  # sum of those of all applications
         self.why_not: dict[tuple[str, str], str] = {}  # node, rule -> why it does not fit
 
@@ -80,6 +81,8 @@ class Repair:
         return any([self._apply(rule, [node]) for node in unknown[:MOST_REASONS]])
 
     def _note(self, rule: Rule, done: Applications) -> None:
+        if self.order[-1:] != [rule.name]:
+            self.order.append(rule.name)
         proofs = [item.proof for item in done.accepted if item.proof is not None]
         before = self.used.get(rule.name) or Used(rule.name, 0, done.nodes_before, 0, 0, 0.0, ())
         self.used[rule.name] = replace(
