@@ -17,7 +17,7 @@ import pytest
 from onnx import numpy_helper
 
 from engine.errors import RecipeError, StepError
-from engine.graph import names
+from engine.graph import filled, names
 from engine.refusals import Answer, Question, Refusal
 from engine.rewriting import finish, rewrite, sizes, words
 from engine.rewriting.result import Rewritten
@@ -282,6 +282,14 @@ def test_unnamed_nodes_take_no_name_that_another_has() -> None:
     second.name, third.name = "Abs_0", "Abs_0"
     names.name_nodes(model)
     assert [first.name, second.name, third.name] == ["Abs_0_", "Abs_0", "Neg_2"]
+
+
+def test_types_that_a_file_does_not_say_are_inferred_and_what_it_says_stays() -> None:
+    text = '<ir_version: 10, opset_import: ["" : 18]> g (float[n, 4] x) => (float[m, 4] y) { a = Neg (x) y = Exp (a) }'
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    filled.fill(model)
+    inner, output = (node.outputs[0] for node in model.graph)
+    assert (inner.dtype, str(inner.shape), str(output.shape)) == (ir.DataType.FLOAT, "[n,4]", "[m,4]")
 
 
 def refused(paths: Sequence[Path], out: Path, **more: Any) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from engine.errors import StepError
-from engine.graph import files
+from engine.graph import files, filled
 from engine.rewriting import sizes as axis_sizes
 from engine.rewriting.candidates import Candidates
 from engine.rewriting.repair import Repair
@@ -44,6 +44,7 @@ def choose(path: Path, options: Options, progress: Callable[[str, int, int], Non
 def _lines(path: Path, repair: Repair, candidates: Candidates) -> tuple[tuple[str, int], ...]:
     """What a recipe must name to the same effect. A named rule is applied wherever it fits, so that is counted anew."""
     model = files.load(path)
+    filled.fill(model)
     lines = []
     for name in repair.order:
         rule = load_rule(path_of(name, candidates.folder))

@@ -24,9 +24,10 @@ def run(context: Context) -> Done:
     plan = context.plan
     if not plan.rewrites:
         return Done(skipped="not asked for")
-    from engine.graph import files
+    from engine.graph import files, filled
 
     model = files.load(context.graph)
+    filled.fill(model)
     before = sum(1 for graph in model.graphs() for _ in graph)
     applied, issues = [], []
     for index, rewrite in enumerate(plan.rewrites):
