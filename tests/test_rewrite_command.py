@@ -352,6 +352,13 @@ def test_usage_on_the_command_line(cli: Callable[..., Cli], tmp_path: Path) -> N
     assert "is not NAME=MIN:OPT:MAX" in done.err
 
 
+@needs_rtx
+def test_a_target_that_there_is_not(cli: Callable[..., Cli], tmp_path: Path) -> None:
+    done = cli("rewrite", saved(tmp_path / "in", "m", RELU), "-o", "out", "--for", "tensorrt-rtx", "--target", "sm90")
+    assert done.code == 2
+    assert "--target: TensorRT-RTX 1.7.1 does not build for 'sm90'\n        it builds for sm75, sm80" in done.err
+
+
 # ---- the rewritten graph as a whole ----------------------------------------------------------------------
 
 
@@ -387,6 +394,11 @@ def test_what_is_not_compared_says_why() -> None:
     assert "draws random numbers" in finish.compare(random, random, Tolerance(), {}).why
     shape = graph("g (int64[1] s, float[7] x) => (float[a] y) { y = Reshape <allowzero = 1> (x, s) }")
     assert finish.compare(shape, shape, Tolerance(), {}).why == "not compared: no inputs were found on which it runs"
+
+
+def test_comparing_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finish, "BUDGET", -1.0)
+    assert finish.compare(graph(ABS), graph(ABS), Tolerance(), {"n": (1, 3)}).cases == 1
 
 
 def subject_of(tmp_path: Path, text: str) -> Subject:

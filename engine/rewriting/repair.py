@@ -63,7 +63,7 @@ class Repair:
                 yield from (node for node, op in ops.items() if self.candidates.for_op(op))
 
     def _told(self, answer: Answer) -> tuple[Refusal, ...]:
-        return () if answer.stage == "profile" else answer.refusals
+        return () if answer.lacks_shapes else answer.refusals
 
     def _apply(self, rule: Rule, nodes: Sequence[str]) -> bool:
         done, nearest = apply_at(self.subject.model, rule, nodes, self.candidates.prover(rule))
