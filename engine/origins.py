@@ -67,6 +67,8 @@ def source_path(plan: Plan, path: KeyPath) -> KeyPath:
         return ("axes", *path[2:]) if plan.axes else ()
     if head in _EXPORT:
         return ("model", "onnx") if plan.exporter == "none" and head == "exporter" else ("export", head)
+    if head == "library":
+        return ("rewrites",)
     if head == "rewrites" and path[2:] in (("path",), ("digest",)):
         return (*path[:2], "rule")
     return path

@@ -96,6 +96,8 @@ class PlannedBench:
 class Plan:
     """Everything the steps need. ``shapes`` maps a shape's name to the size of each axis.
 
+    With ``rewrites: auto``, ``library`` is the digest of all rules that may be chosen; it is empty otherwise.
+
     For an ONNX file as the start ``exporter`` is ``none``, and ``opset`` is None unless the recipe demands one.
     """
 
@@ -119,6 +121,7 @@ class Plan:
     accept: Accept
     waivers: tuple[Waiver, ...] = ()
     stress: PlannedStress = PlannedStress()
+    library: str = ""
 
     @property
     def parity_shapes(self) -> tuple[str, ...]:
@@ -177,6 +180,7 @@ def make(loaded: LoadedRecipe) -> Plan:
         accept=recipe.accept,
         waivers=recipe.waivers or (),
         stress=_stress(loaded),
+        library=_library() if recipe.rewrites == "auto" else "",
     )
 
 
@@ -195,7 +199,7 @@ def _exporter(recipe: Recipe) -> Exporter | Literal["none"]:
 
 def _rewrites(loaded: LoadedRecipe) -> tuple[PlannedRewrite, ...]:
     planned = []
-    for index, rewrite in enumerate(loaded.recipe.rewrites or ()):
+    for index, rewrite in enumerate(loaded.recipe.rules):
         own = rewrite.rule.endswith(".yaml")
         path = (
             loaded.beside("rewrites", index, "rule") / rewrite.rule
@@ -205,6 +209,13 @@ def _rewrites(loaded: LoadedRecipe) -> tuple[PlannedRewrite, ...]:
         because = rewrite.because or ""
         planned.append(PlannedRewrite(path.stem, str(path), digest_file(path), rewrite.matches, because))
     return tuple(planned)
+
+
+def _library() -> str:
+    """One digest for the shipped rules and the Python beside them."""
+    files = sorted(path for path in data_dir("rewrites").iterdir() if path.suffix in (".yaml", ".py"))
+    listed = "".join(f"{path.name} {digest_file(path)}\n" for path in files)
+    return hashlib.sha256(listed.encode()).hexdigest()
 
 
 def _stress(loaded: LoadedRecipe) -> PlannedStress:

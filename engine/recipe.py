@@ -256,11 +256,16 @@ class Recipe:
     export: Export | None = None
     stress: Stress | None = None
     simplify: Simplify | None = None
-    rewrites: tuple[Rewrite, ...] | None = None
+    rewrites: tuple[Rewrite, ...] | Literal["auto"] | None = None
     precision: Precision | None = None
     build: Build | None = None
     bench: Bench | None = None
     waivers: tuple[Waiver, ...] | None = None
+
+    @property
+    def rules(self) -> tuple[Rewrite, ...]:
+        """The rules that it names; with ``rewrites: auto`` it names none."""
+        return () if self.rewrites == "auto" or self.rewrites is None else self.rewrites
 
 
 @dataclass(frozen=True)

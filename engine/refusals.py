@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ Ranges = Mapping[str, Mapping[str, Sequence[int]]]  # input name -> min, opt, ma
 
 AT_ONCE = 200  # files a process, so that what TensorRT keeps of each does not add up
 SECONDS = 600  # for one file
+# The worker's words for shapes or values of inputs that were not given.
+_LACKS = re.compile(r"no optimization profile|no shape for the dynamic input|must give its values")
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,11 @@ class Answer:
     stage: Stage
     ok: bool
     refusals: tuple[Refusal, ...] = ()
+
+    @property
+    def lacks_shapes(self) -> bool:
+        """Whether nothing is wrong with it but that shapes or values of inputs were not given."""
+        return self.stage == "profile" and all(_LACKS.search(refusal.text) for refusal in self.refusals)
 
 
 def ask(

@@ -187,7 +187,8 @@ def _outcome(result: StepResult) -> str:
         kept = "kept" if facts["kept"] else f"not kept ({facts['why']})"
         return f"{kept}"
     if result.step == "rewrite":
-        return f"{facts['nodes_before']} nodes became {facts['nodes_after']}; every application proven"
+        chosen = f"rules chosen for {facts['auto']['toolchain']}; " if "auto" in facts else ""
+        return f"{chosen}{facts['nodes_before']} nodes became {facts['nodes_after']}; every application proven"
     if result.step == "stress":
         made = sum(case["state"] == "made" for case in facts["cases"])
         return f"{made} of {len(facts['cases'])} cases made; FP64 reference: {facts['noise']}"

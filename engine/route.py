@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from engine import accept, interpret, locking, record, report, workspace
+from engine import accept, auto_rules, interpret, locking, record, report, workspace
 from engine.accept import Verdict
 from engine.checks import hardware
 from engine.claims import Claim
@@ -35,6 +35,7 @@ class Outcome:
     exit_code: Exit
     message: str = ""
     lock: Locked | None = None
+    wrote: str = ""  # what became of the recipe itself
 
 
 def run(
@@ -45,14 +46,18 @@ def run(
     observer: Observer,
     time_limit: float | None = None,
     locked: bool = False,
+    write_rewrites: bool = False,
 ) -> Outcome:
     """Run a recipe from text to report.
 
     ``out`` holds everything; without it the files go to ``port/`` beside the recipe and the report
     beside the recipe itself. With ``locked`` the outcome must be the one in the recipe's lock; see
-    :mod:`engine.locking`.
+    :mod:`engine.locking`. With ``write_rewrites`` the recipe is given the rules that ``rewrites: auto`` chose,
+    and no lock: it would be one of the recipe before.
     """
     loaded, planned = make_plan(path)
+    if write_rewrites:
+        auto_rules.require(loaded)
     if found := hardware.asked(loaded):
         raise RecipeError(found)
     wanted = locking.before(loaded, planned, until) if locked else None
@@ -65,11 +70,14 @@ def run(
         verdict = accept.judge(done, require)
         record.write(done, folder, {"verdict": to_plain(verdict)})
         report.write(done, verdict, folder, report_file)
-        lock = locking.after(done, loaded, out, wanted)
+        lock = None if write_rewrites else locking.after(done, loaded, out, wanted)
     code = exit_code(done, verdict)
-    if code == Exit.ACCEPTED and lock.state == "differs":
+    if code == Exit.ACCEPTED and lock is not None and lock.state == "differs":
         code = Exit.NOT_ACCEPTED
-    return Outcome(done, verdict, report_file, code, explain(done.failure, loaded, folder / "logs"), lock)
+    chosen = done.facts("rewrite").get("auto") if write_rewrites else None
+    wrote = auto_rules.write(loaded, chosen["lines"]) if chosen else ""
+    said = explain(done.failure, loaded, folder / "logs")
+    return Outcome(done, verdict, report_file, code, said, lock, wrote)
 
 
 def folder_of(run: Path) -> Path:

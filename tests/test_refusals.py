@@ -52,6 +52,23 @@ def test_each_file_is_answered_in_order(tmp_path: Path) -> None:
 
 
 @needs_rtx
+def test_what_is_not_given_and_what_is_wrong(tmp_path: Path) -> None:
+    """A shape input without values lacks something; sizes that contradict the graph are refused, as is a target."""
+    shape = GRAPH + "(float[6] x, int64[2] s) => (float[a, b] y) { y = Reshape (x, s) }"
+    fixed = GRAPH + "(float[N, 3] x, float[N, 3] z) => (float[N, 3] y) { y = Add (x, z) }"
+    sizes = span([1, 3], [2, 3], [4, 3])
+    wrong = {"x": sizes, "z": span([1, 3], [2, 3], [5, 3])}
+    tool = toolchain.resolve("tensorrt-rtx")
+    questions = [Question(saved(tmp_path, "shape", shape)), Question(saved(tmp_path, "fixed", fixed), profile=wrong)]
+    lacking, refused = refusals.ask(tool, questions)
+    assert (lacking.stage, lacking.lacks_shapes) == ("profile", True)
+    assert (refused.stage, refused.lacks_shapes) == ("profile", False)
+    assert "min, opt, max of dimension N" in refused.refusals[0].text
+    [target] = refusals.ask(tool, [Question(saved(tmp_path, "relu", RELU))], target="sm999")
+    assert (target.stage, target.ok) == ("build", False)
+
+
+@needs_rtx
 def test_build_error_names_its_node_and_none_of_the_file_before(tmp_path: Path) -> None:
     text = GRAPH + "(float16[2, 3] x, float[2, 3] z) => (float16[2, 3] y, float[2, 3] w) { y = Relu (x) w = Neg (z) }"
     wide = saved(tmp_path, "bf16", text.replace("float16", "bfloat16"))

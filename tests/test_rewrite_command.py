@@ -17,7 +17,7 @@ import pytest
 from onnx import numpy_helper
 
 from engine.errors import RecipeError, StepError
-from engine.graph import names
+from engine.graph import filled, names
 from engine.refusals import Answer, Question, Refusal
 from engine.rewriting import finish, rewrite, sizes, words
 from engine.rewriting.result import Rewritten
@@ -284,6 +284,14 @@ def test_unnamed_nodes_take_no_name_that_another_has() -> None:
     assert [first.name, second.name, third.name] == ["Abs_0_", "Abs_0", "Neg_2"]
 
 
+def test_types_that_a_file_does_not_say_are_inferred_and_what_it_says_stays() -> None:
+    text = '<ir_version: 10, opset_import: ["" : 18]> g (float[n, 4] x) => (float[m, 4] y) { a = Neg (x) y = Exp (a) }'
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    filled.fill(model)
+    inner, output = (node.outputs[0] for node in model.graph)
+    assert (inner.dtype, str(inner.shape), str(output.shape)) == (ir.DataType.FLOAT, "[n,4]", "[m,4]")
+
+
 def refused(paths: Sequence[Path], out: Path, **more: Any) -> str:
     with pytest.raises(RecipeError) as caught:
         rewrite_files(paths, out, Options(TOOL, **more))
@@ -344,6 +352,13 @@ def test_usage_on_the_command_line(cli: Callable[..., Cli], tmp_path: Path) -> N
     assert "is not NAME=MIN:OPT:MAX" in done.err
 
 
+@needs_rtx
+def test_a_target_that_there_is_not(cli: Callable[..., Cli], tmp_path: Path) -> None:
+    done = cli("rewrite", saved(tmp_path / "in", "m", RELU), "-o", "out", "--for", "tensorrt-rtx", "--target", "sm90")
+    assert done.code == 2
+    assert "--target: TensorRT-RTX 1.7.1 does not build for 'sm90'\n        it builds for sm75, sm80" in done.err
+
+
 # ---- the rewritten graph as a whole ----------------------------------------------------------------------
 
 
@@ -379,6 +394,11 @@ def test_what_is_not_compared_says_why() -> None:
     assert "draws random numbers" in finish.compare(random, random, Tolerance(), {}).why
     shape = graph("g (int64[1] s, float[7] x) => (float[a] y) { y = Reshape <allowzero = 1> (x, s) }")
     assert finish.compare(shape, shape, Tolerance(), {}).why == "not compared: no inputs were found on which it runs"
+
+
+def test_comparing_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finish, "BUDGET", -1.0)
+    assert finish.compare(graph(ABS), graph(ABS), Tolerance(), {"n": (1, 3)}).cases == 1
 
 
 def subject_of(tmp_path: Path, text: str) -> Subject:

@@ -249,4 +249,4 @@ def test_roundings_are_those_of_the_narrow_type() -> None:
     one = {"y": np.array([1.0, 2.0], dtype=ml_dtypes.bfloat16)}
     two = {"y": np.array([1.0078125, 2.0], dtype=ml_dtypes.bfloat16)}
     assert compare(one, two, Tolerance(max_eps=1)).why == ""
-    assert compare(one, two, Tolerance(max_eps=0.5)).why.startswith("y[0] was 1 and became 1.007")
+    assert compare(one, two, Tolerance(max_eps=0.5)).why.startswith("y[0] was 1.0 and became 1.0078125")

@@ -65,7 +65,8 @@ def test_required_names_exist() -> None:
 
 def inner(hint: Any) -> tuple[Any, str]:
     """The dataclass behind a type hint and how the schema nests it (``items``, ``else``, ... or nothing)."""
-    origin, args = typing.get_origin(hint), [arg for arg in typing.get_args(hint) if arg is not type(None)]
+    words = (arg for arg in typing.get_args(hint) if typing.get_origin(arg) is not typing.Literal)
+    origin, args = typing.get_origin(hint), [arg for arg in words if arg is not type(None)]
     if dataclasses.is_dataclass(hint):
         return hint, ""
     if origin is tuple and dataclasses.is_dataclass(args[0]):

@@ -38,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("types_proof", "modes_proof"),
     ("steps",),
     ("reruns", "ordering"),
-    ("formatting",),
+    ("formatting", "auto_rules"),
     ("record",),
     ("workspace",),
     ("host",),

@@ -22,7 +22,7 @@ def problems(loaded: LoadedRecipe) -> Iterator[Problem]:
     at = loaded.document.problem
     known = {file.stem for file in data_dir("rewrites").glob("*.yaml")}
     read: set[Path] = set()
-    for index, rewrite in enumerate(loaded.recipe.rewrites or ()):
+    for index, rewrite in enumerate(loaded.recipe.rules):
         where = ("rewrites", index, "rule")
         path = loaded.beside(*where) / rewrite.rule
         if not rewrite.rule.endswith(".yaml"):

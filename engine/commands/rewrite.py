@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from engine import toolchain
-from engine.errors import Exit
+from engine.errors import Exit, RecipeError, quoted
 from engine.plain import to_plain
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def command(
     from engine.rewriting.rewrite import Options, rewrite_files
 
     tool = toolchain.resolve(spec)
+    require_target(tool, target)
     names = [name.strip() for text in rules for name in text.split(",") if name.strip()]
     options = Options(tool, axis_sizes.read(sizes), names or None, any_io_types, target)
     results = rewrite_files(files, out, options, progress)
@@ -64,6 +65,13 @@ def command(
     else:
         click.echo(words.text(results, product))
     return exit_code(results)
+
+
+def require_target(tool: toolchain.Toolchain, target: str | None) -> None:
+    known = toolchain.targets(tool.module, tool.version)
+    if target is not None and known and target not in known:
+        raise RecipeError(f"--target: {toolchain.product(tool)} does not build for {quoted(target)}",
+                          hint=f"it builds for {', '.join(known)}")  # fmt: skip
 
 
 def exit_code(results: Sequence[Rewritten]) -> Exit:

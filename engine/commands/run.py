@@ -34,6 +34,9 @@ from engine.steps import NAMES
     help="Exit 1 when the outcome differs from the recipe's lock file; write none.",
 )
 @click.option(
+    "--write-rewrites", is_flag=True, help="Turn what rewrites: auto did into lines of the recipe; no lock."
+)
+@click.option(
     "--json", "as_json", is_flag=True, help="Print the outcome as JSON, and events as JSON lines on stderr."
 )
 @click.option("--quiet", "-q", is_flag=True, help="Print only the verdict.")
@@ -45,15 +48,18 @@ def command(
     require: str,
     time_limit: float | None,
     locked: bool,
+    write_rewrites: bool,
     as_json: bool,
     quiet: bool,
     debug: bool,
 ) -> Exit:
     """Run RECIPE from PyTorch to TensorRT engine and port report; a whole run also writes its lock file."""
     wanted = required_steps(require)
+    if locked and write_rewrites:
+        raise click.UsageError("--locked holds the run against the recipe as it is; --write-rewrites changes it")
     view = Silent(as_json) if as_json or quiet else Bar() if Bar.fits() else Lines()
     with view:
-        outcome = route.run(recipe, out, until, wanted, view.observe, time_limit, locked)
+        outcome = route.run(recipe, out, until, wanted, view.observe, time_limit, locked, write_rewrites)
     _print(outcome, as_json, debug)
     return outcome.exit_code
 
@@ -73,6 +79,7 @@ def _print(outcome: Outcome, as_json: bool, debug: bool) -> None:
     if as_json:
         plain = {"verdict": to_plain(outcome.verdict), "report": str(outcome.report),
                  "exit_code": int(outcome.exit_code), "message": outcome.message,
+                 "wrote": outcome.wrote,
                  "lock": locking.plain(outcome.lock) if outcome.lock else None}  # fmt: skip
         click.echo(json.dumps(plain, indent=1))
         return
@@ -88,6 +95,8 @@ def _print(outcome: Outcome, as_json: bool, debug: bool) -> None:
             click.echo(f"{claim.status:>8}  {claim.name} {claim.limit}{why}{where}")
     click.echo(f"{outcome.record.plan.name}: {outcome.verdict.headline}")
     click.echo(f"report: {outcome.report}")
+    if outcome.wrote:
+        click.echo(outcome.wrote)
     if outcome.lock is not None:
         _print_lock(outcome.lock)
 

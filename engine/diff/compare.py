@@ -111,7 +111,7 @@ def resolved(loaded: LoadedRecipe, made: Plan) -> _View:
         data["inputs"][name]["values"] = _values(data["inputs"][name].get("values"), planned)
         _add_digests(data["inputs"][name], planned)
     _add_digests(data["model"], made.model)
-    for entry, rewrite in zip(data.get("rewrites", ()), made.rewrites, strict=True):
+    for entry, rewrite in zip(data.get("rewrites", ()) if made.rewrites else (), made.rewrites, strict=True):
         _add_digests(entry, rewrite)
     return _View(data, frozenset(defaults))
 
@@ -144,6 +144,10 @@ def _changes(old: _View, new: _View) -> Iterator[Change]:
     keys = sorted(old.data.keys() | new.data.keys(), key=lambda key: order.get(key, len(order)))
     for key in keys:
         before, after = old.data.get(key), new.data.get(key)
+        if key == "rewrites" and "auto" in (before, after):
+            if before != after:
+                yield Change("rewrites", _rules(before), _rules(after), "", "auto")
+            continue
         if key == "rewrites":
             yield from _named_list("rewrites", before or [], after or [], ("rule",))
             yield from _order(before or [], after or [])
@@ -215,6 +219,11 @@ def _by_name(entries: list[Any], names: tuple[str, ...]) -> dict[tuple[Any, ...]
             turn += 1
         found[(*name, turn)] = entry
     return found
+
+
+def _rules(written: Any) -> str:
+    """``auto``, or the names of the rules."""
+    return written if written == "auto" else ", ".join(entry["rule"] for entry in written or ()) or "none"
 
 
 def _order(old: list[Any], new: list[Any]) -> Iterator[Change]:

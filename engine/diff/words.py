@@ -66,6 +66,8 @@ def sentence(change: Change) -> str:
     """The change of a recipe in words, on one line."""
     if change.key == "rewrites" and change.what == "order":
         return f"rewrites: order is now {', '.join(change.new)}; it was {', '.join(change.old)}"
+    if change.key == "rewrites" and change.what == "auto":
+        return f"rewrites: {change.old} -> {change.new}"
     if change.key.startswith("rewrites"):
         return _rewrite(change)
     if change.key.startswith("precision.overrides"):

@@ -32,6 +32,7 @@ class Repair:
     def __init__(self, subject: Subject, candidates: Candidates) -> None:
         self.subject, self.candidates = subject, candidates
         self.used: dict[str, Used] = {}
+        self.order: list[str] = []  # of the applications, one entry where a rule follows itself
         self.tolerance = Tolerance()  # sum of those of all applications
         self.reference = False  # a rule among them is judged by the reference evaluator alone
         self._widened_after = -1  # applications before the integer types were last widened
@@ -91,7 +92,7 @@ class Repair:
                 yield from (node for node, op in ops.items() if self.candidates.for_op(op))
 
     def _told(self, answer: Answer) -> tuple[Refusal, ...]:
-        return () if answer.stage == "profile" else answer.refusals
+        return () if answer.lacks_shapes else answer.refusals
 
     def _apply(self, rule: Rule, nodes: Sequence[str]) -> bool:
         done, nearest = apply_at(self.subject.model, rule, nodes, self.candidates.prover(rule))
@@ -109,6 +110,8 @@ class Repair:
         return any([self._apply(rule, [node]) for node in unknown[:MOST_REASONS]])
 
     def _note(self, rule: Rule, done: Applications) -> None:
+        if self.order[-1:] != [rule.name]:
+            self.order.append(rule.name)
         proofs = [item.proof for item in done.accepted if item.proof is not None]
         before = self.used.get(rule.name) or Used(rule.name, 0, done.nodes_before, 0, 0, 0.0, ())
         self.used[rule.name] = replace(

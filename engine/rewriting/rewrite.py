@@ -131,7 +131,7 @@ def _finished(repair: Repair, answer: Answer, rounds: int, out: Path, options: O
 
 
 def _verdict(answer: Answer, subject: Subject) -> tuple[Verdict, str]:
-    if answer.stage == "profile":
+    if answer.lacks_shapes:
         return "parses", "not built: " + "; ".join(refusal.text for refusal in answer.refusals)
     if not answer.ok:
         return "refused", ""

@@ -10,7 +10,7 @@ from onnx_ir.passes import common
 
 from engine import toolchain as tools
 from engine.errors import Failure, Problem, RecipeError, StepError
-from engine.graph import external, files, names, sound
+from engine.graph import external, files, filled, names, sound
 from engine.refusals import Question
 from engine.rewriting import sizes as axis_sizes
 from engine.rewriting.sizes import Profile, Sizes
@@ -83,8 +83,5 @@ def _load(path: Path) -> ir.Model:
         for value in [value for value in model.graph.inputs if value.name in model.graph.initializers]:
             model.graph.inputs.remove(value)
     names.name_nodes(model)
-    kept = [(value, value.type, value.shape) for value in (*model.graph.inputs, *model.graph.outputs)]
-    common.ShapeInferencePass(strict_mode=False)(model)
-    for value, kind, shape in kept:
-        value.type, value.shape = kind or value.type, shape if shape is not None else value.shape
+    filled.fill(model)
     return model

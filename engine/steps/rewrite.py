@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine import toolchain
 from engine.errors import RecipeError, StepError
 from engine.plan import Plan, PlannedRewrite
 from engine.steps.context import Context, Done
@@ -18,14 +19,15 @@ WEIGHTS = "rewrite.weights"
 
 def run(context: Context) -> Done:
     """Write ``onnx/rewrite.onnx``. A rule that matches nothing, or too often, is an error of the recipe."""
+    if context.plan.library:
+        return _automatic(context)
     plan = context.plan
     if not plan.rewrites:
         return Done(skipped="not asked for")
-    import onnx
-
-    from engine.graph import files, inventory
+    from engine.graph import files, filled
 
     model = files.load(context.graph)
+    filled.fill(model)
     before = sum(1 for graph in model.graphs() for _ in graph)
     applied, issues = [], []
     for index, rewrite in enumerate(plan.rewrites):
@@ -33,24 +35,80 @@ def run(context: Context) -> Done:
         done = _apply(model, rewrite, index, plan)
         applied.append(_facts(done, rewrite))
         issues += _issues(done, rewrite)
+    return _written(context, model, before, applied, issues, {})
+
+
+def _written(
+    context: Context, model: Any, before: int, applied: list[Any], issues: list[Issue], more: dict[str, Any]
+) -> Done:
+    import onnx
+
+    from engine.graph import files, inventory
+
     target = context.folder("onnx") / "rewrite.onnx"
     target.with_name(WEIGHTS).unlink(missing_ok=True)
     files.save(model, target, extra=WEIGHTS)
     try:
         onnx.checker.check_model(str(target), full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        names = ", ".join(rewrite.rule for rewrite in plan.rewrites)
+        names = ", ".join(item["rule"] for item in applied)
         raise StepError(
             f"after the rewrites the graph is not valid ONNX: {str(error).strip().splitlines()[0]}",
             klass="op", cause=f"one of {names}", where="rewrites", evidence=str(error)[:2000],
         ) from error  # fmt: skip
     after = sum(1 for graph in model.graphs() for _ in graph)
     ops = inventory.take(model)["ops"]
-    facts = {"applied": applied, "nodes_before": before, "nodes_after": after, "ops": ops}
+    facts = {"applied": applied, "nodes_before": before, "nodes_after": after, "ops": ops, **more}
     artifacts: dict[str, Path] = {"graph": target}
     if (target.parent / WEIGHTS).exists():
         artifacts["weights"] = target.parent / WEIGHTS
     return Done(facts=facts, artifacts=artifacts, issues=tuple(issues))
+
+
+def _automatic(context: Context) -> Done:
+    """``rewrites: auto``: the toolchain says what it refuses, as in ``portwright rewrite``."""
+    from engine.graph import files
+    from engine.rewriting import auto
+    from engine.rewriting.rewrite import Options
+
+    plan = context.plan
+    tool = _toolchain(plan.build.toolchain)
+    sizes = {name: (axis.min, axis.opt, axis.max) for name, axis in plan.axes.items()}
+    options = Options(tool, sizes, target=plan.build.target, seconds=plan.build.time_limit_s)
+    found = auto.choose(context.graph, options, context.progress)
+    product = toolchain.product(tool)
+    facts = {"auto": {"toolchain": product, "remains": [item.text for item in found.remaining],
+                      "lines": [{"rule": rule, "matches": count} for rule, count in found.lines]}}  # fmt: skip
+    issues = [
+        Issue("rewrite", "op", item.text, cause="; ".join(f"rule {one.rule}: {one.why}" for one in item.rules)
+              or f"no rule for {item.op or 'it'}", disposition="open")
+        for item in found.remaining
+    ]  # fmt: skip
+    if found.model is None:
+        before = sum(1 for graph in files.load(context.graph).graphs() for _ in graph)
+        return Done(facts={"applied": [], "nodes_before": before, "nodes_after": before, **facts}, issues=tuple(issues))
+    applied = [
+        {"rule": used.rule, "count": used.times, "nodes_before": used.nodes_before, "nodes_after": used.nodes_after,
+         "error": f"{used.max_abs:.2g}", "cases": used.cases, "refused": [], "at": list(used.at),
+         "because": f"chosen automatically: {product} refuses the nodes without it"}
+        for used in found.used
+    ]  # fmt: skip
+    for used in found.used:
+        issues.append(
+            Issue("rewrite", "op", f"{product} refused {', '.join(used.at[:3])}{' ...' if used.at[3:] else ''}",
+                  fix=f"rule {used.rule}, chosen automatically (rewrites: auto)",
+                  evidence=f"{used.cases} proofs, largest difference {used.max_abs:.2g}", disposition="fixed")
+        )  # fmt: skip
+    return _written(context, found.model, found.used[0].nodes_before, applied, issues, facts)
+
+
+def _toolchain(spec: str) -> toolchain.Toolchain:
+    try:
+        return toolchain.resolve(spec)
+    except RecipeError as error:
+        problem = error.problems[0]
+        raise StepError(f"rewrites: auto asks the toolchain, and there is none: {problem.what}",
+                        fix=f"{problem.hint}; or name the rules", where="rewrites", usage=True) from error  # fmt: skip
 
 
 def _apply(model: Any, rewrite: PlannedRewrite, index: int, plan: Plan) -> Applications:

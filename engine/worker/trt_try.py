@@ -41,6 +41,8 @@ def attempt(session: worker.Session, request: Mapping[str, Json], file: Mapping[
             stage = "done"
     except worker.Refused as refused:
         errors = refused.errors
+        if stage == "profile" and errors[0]["code"] != "PROFILE":
+            stage = "build"
         if stage == "build":
             network = {"layers": layers(session)}  # their metadata names the nodes that errors speak of
     return {"stage": stage, "ok": not errors, "errors": errors, "network": network}
