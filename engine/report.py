@@ -88,6 +88,7 @@ def view(record: Record, verdict: Verdict, prefix: str, beside: Path) -> dict[st
         "parity": _comparisons(record.result("parity")),
         "hard": hard.rows(plan, record.result("stress"), record.result("parity")),
         "told": hard.beyond_limits(record.result("stress"), record.result("parity")),
+        "lookups": hard.looked_up(record.facts("parity")),
         "noise": record.facts("stress").get("noise", ""),
         "located": hard.located(record.facts("parity")),
         "exporters": _exporters(record),

@@ -43,11 +43,27 @@ def run(context: Context) -> Done:
     looked, exact, told = _in_fp64(context, found)
     providers = list(opened.get_providers())
     return Done(
-        facts={"runtime": "onnxruntime", "providers": providers, "optimised": False, "exact": looked},
+        facts={"runtime": "onnxruntime", "providers": providers, "optimised": False, "exact": looked,
+               "lookups": _lookups(context)},
         measurements={
             "comparisons": to_plain(found), "stress": to_plain(stressed), "exact": exact, "constants": to_plain(told)
         },
     )  # fmt: skip
+
+
+def _lookups(context: Context) -> list[dict[str, Any]]:
+    """How many rows of each table any of the samples compared here reads; ``why`` where that cannot be told."""
+    from engine.stress.lookups import Lookups
+
+    seen = [context.samples(shape) for shape in context.plan.parity_shapes]
+    seen += [context.artifact("stress", case) for case in context.earlier["stress"].artifacts]
+    lookups = Lookups(context.graph)
+    try:
+        for sample in seen if lookups else ():
+            lookups.see(samples.read(sample, "input"))
+    except StepError as error:
+        return [table | {"why": error.failure.symptom} for table in lookups.told()]
+    return lookups.told()
 
 
 def _in_fp64(

@@ -65,6 +65,22 @@ def beyond_limits(stress: StepResult | None, parity: StepResult | None) -> list[
     return [*lines, f"Constants: {held.why if held.value is None else told}."]
 
 
+def looked_up(facts: Mapping[str, Any]) -> list[str]:
+    """How much of each table the samples of parity have read."""
+    return [
+        f"Looked up by {', '.join(f'`{name}`' for name in table['inputs'])} in `{table['table']}`: "
+        + (f"not told ({table['why']})" if "why" in table
+           else f"{table['read']:,} of {table['rows']:,} rows read by any sample" + _unread(table))
+        + "."
+        for table in facts.get("lookups", ())
+    ]  # fmt: skip
+
+
+def _unread(table: Mapping[str, Any]) -> str:
+    left = table["rows"] - table["read"]
+    return f"; a number that reads one of the other {left:,} was not tried" if left else ""
+
+
 def located(facts: Mapping[str, Any]) -> list[str]:
     """Where a failed parity comes from, as lines of text; empty when parity held."""
     found = facts.get("located")
