@@ -27,13 +27,18 @@ def issues(result: StepResult, stress: StepResult | None, plan: Plan, date: str)
             "shape" if "shape" in claim.why or "dimension" in claim.why else "numeric",
             f"{claim.name} {claim.limit} is broken" + (f" by {claim.where}" if claim.where else ""),
             cause=claim.why or f"the worst value is {claim.value:.3g}",
-            fix="see where the graph goes wrong in the report; try the other exporter"
-            + (", or leave out a rewrite" if plan.rewrites else ""),
+            fix="; ".join(("see where the graph goes wrong in the report", *_ways_out(plan))),
             disposition="open",
         )
         for claim in waivers.apply(claims, plan.waivers, date)[0]
         if claim.status == "fail"
     ]
+
+
+def _ways_out(plan: Plan) -> list[str]:
+    ways = ["try the other exporter"] if plan.model.source != "onnx" else []
+    ways += ["leave out simplify"] if plan.simplify != "none" else []
+    return ways + (["leave out a rewrite"] if plan.rewrites else [])
 
 
 def suspicions(result: StepResult, stress: StepResult, plan: Plan) -> list[Issue]:

@@ -14,7 +14,7 @@ from engine.claims import Claim
 from engine.comparison import Comparison
 from engine.paths import data_dir
 from engine.record import Record
-from engine.steps import STEPS
+from engine.steps import STEPS, does
 from engine.stress import view as hard
 from engine.values import StepResult
 from engine.waivers import WaiverUse
@@ -69,7 +69,8 @@ def view(record: Record, verdict: Verdict, prefix: str, beside: Path) -> dict[st
         "waivers": [_waiver(use) for use in verdict.waivers],
         "model": _model(record),
         "reference": origin.reference(plan.model),
-        "ran": [_step(step.name, step.does, record) for step in STEPS if _status(record, step.name) == "ok"],
+        "ran": [_step(step.name, does(step, plan.model.source), record)
+                for step in STEPS if _status(record, step.name) == "ok"],
         "not_run": [
             {"name": step.name, "proves": step.proves, "status": _status(record, step.name),
              "why": _why(record, step.name)}

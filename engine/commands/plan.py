@@ -10,7 +10,7 @@ import click
 from engine import intake, wording
 from engine.errors import Exit
 from engine.plain import to_plain
-from engine.steps import STEPS
+from engine.steps import STEPS, does
 
 
 @click.command("plan")
@@ -25,6 +25,8 @@ def command(recipe: Path, as_json: bool) -> Exit:
     click.echo(f"{plan.name}  plan {plan.digest[:12]}")
     shapes = [{"shape": name, "sizes": wording.sizes_text(sizes)} for name, sizes in plan.shapes.items()]
     click.echo("\n" + wording.table(shapes, ["shape", "sizes"]) + "\n")
-    rows = [{"step": step.name, "does": step.does, "proves": step.proves} for step in STEPS]
+    rows = [
+        {"step": step.name, "does": does(step, plan.model.source), "proves": step.proves} for step in STEPS
+    ]
     click.echo(wording.table(rows, ["step", "does", "proves"]))
     return Exit.ACCEPTED
