@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from engine import accept, waivers
 from engine.plan import Plan
-from engine.stress import constants, rounding
+from engine.stress import constants, rounding, view
 from engine.stress import judge as hard
 from engine.values import Issue, StepResult
 
@@ -33,6 +36,14 @@ def issues(result: StepResult, stress: StepResult | None, plan: Plan, date: str)
         for claim in waivers.apply(claims, plan.waivers, date)[0]
         if claim.status == "fail"
     ]
+
+
+def placed(found: Sequence[Issue], located: Mapping[str, Any]) -> list[Issue]:
+    """Issues of a parity that failed, with the place at which the search on one sample saw the graph go wrong."""
+    causes = [f"the step {located['stage']} wrote the first graph that is wrong"] if located.get("stage") else []
+    if divergence := located.get("divergence"):
+        causes.append(f"on {located['sample']} it begins at {view.place(divergence)}")
+    return [replace(issue, cause="; ".join((issue.cause, *causes))) for issue in found]
 
 
 def _ways_out(plan: Plan) -> list[str]:

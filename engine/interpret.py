@@ -113,6 +113,7 @@ def _parity_broke(state: _Run) -> bool:
     facts = dict(parity.facts)
     if issues:
         facts["located"] = _locate(state, breaches.failing(parity, stress, state.plan))
+        issues = breaches.placed(issues, facts["located"])
     state.results["parity"] = replace(parity, facts=facts, issues=(*parity.issues, *issues, *beyond))
     return bool(issues)
 

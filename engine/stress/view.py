@@ -87,6 +87,13 @@ def _unread(table: Mapping[str, Any]) -> str:
     return f"; a number that reads one of the other {left:,} was not tried" if left else ""
 
 
+def place(divergence: Mapping[str, Any]) -> str:
+    """The node of a divergence, its module and its line of the model's source, as far as they are known."""
+    text = f"`{divergence['node']}` ({divergence['op']})"
+    text += f" in `{divergence['module']}`" if divergence["module"] else ""
+    return text + (f", from {divergence['source']}" if divergence["source"] else "")
+
+
 def located(facts: Mapping[str, Any]) -> list[str]:
     """Where a failed parity comes from, as lines of text; empty when parity held."""
     found = facts.get("located")
@@ -94,16 +101,14 @@ def located(facts: Mapping[str, Any]) -> list[str]:
         return []
     lines = [f"Looked for on the sample `{found['sample']}`."]
     if found.get("stage"):
-        lines.append(f"The graph is right before the step {found['stage']} and wrong after it.")
+        lines.append(f"The step {found['stage']} wrote the first graph that is wrong.")
     divergence = found.get("divergence")
     if divergence is None:
         return [*lines, f"No node could be named: {found.get('why', 'it was not looked for')}."]
-    place = f"`{divergence['node']}` ({divergence['op']})"
-    place += f" in `{divergence['module']}`" if divergence["module"] else ""
-    place += f", from {divergence['source']}" if divergence["source"] else ""
     index = ", ".join(map(str, divergence["index"]))
     lines.append(
-        f"First tensor that differs from {found['compared_with']}: `{divergence['value']}` of {place};"
+        f"First tensor that differs from {found['compared_with']}: `{divergence['value']}` of"
+        f" {place(divergence)};"
         f" relative error {number(divergence['error'])}."
     )
     lines.append(f"At [{index}] it should be {divergence['expected']} and is {divergence['got']}.")
