@@ -40,7 +40,9 @@ def issues(result: StepResult, stress: StepResult | None, plan: Plan, date: str)
 
 def placed(found: Sequence[Issue], located: Mapping[str, Any]) -> list[Issue]:
     """Issues of a parity that failed, with the place at which the search on one sample saw the graph go wrong."""
-    causes = [f"the step {located['stage']} wrote the first graph that is wrong"] if located.get("stage") else []
+    causes = (
+        [f"the step {located['stage']} wrote the first graph that is wrong"] if located.get("stage") else []
+    )
     if divergence := located.get("divergence"):
         causes.append(f"on {located['sample']} it begins at {view.place(divergence)}")
     return [replace(issue, cause="; ".join((issue.cause, *causes))) for issue in found]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,10 +95,41 @@ def test_show_prints_yaml_with_the_defaults(cli: Callable[..., Cli], toy: Callab
     assert yaml.safe_load(done.out)["exporter"] == "dynamo"
 
 
+def choices(out: str) -> dict[str, str]:
+    table = out.split("\n\n")[1]
+    return dict(re.split(r" {2,}", line, maxsplit=1) for line in table.splitlines())
+
+
 def test_plan_is_readable(cli: Callable[..., Cli], toy: Callable[..., Path]) -> None:
     done = cli("plan", toy())
     assert "odd" in done.out
     assert "rehearse" in done.out
+    rows = choices(done.out)
+    assert rows["export"] == "dynamo, opset 18, simplify none"
+    assert rows["precision"] == "base fp16, inputs and outputs keep"
+    assert rows["build"].startswith("toolchain current, target sm89")
+    assert rows["accept.onnx"] == "max_abs <= 1e-05"
+
+
+def test_plan_prints_what_the_recipe_adds_and_leaves_out(
+    cli: Callable[..., Cli], toy: Callable[..., Path]
+) -> None:
+    stress = (
+        "stress:\n  add: [{name: big, axes: {batch: 2}, values: {x: {uniform: [90, 100]}}, because: why not}]\n"
+        "  leave_out: [{case: zeros, because: never zero}]\nprecision:"
+    )
+    override = "base: bf16\n  overrides: [{op: Softmax, type: fp32, because: it may overflow}]"
+    edits = (
+        ("precision:", stress),
+        ("base: fp16", override),
+        ("max_abs: 1.0e-5}", "max_abs: 1.0e-5}\n  rounding: 2"),
+    )
+    out = cli("plan", toy(*edits)).out
+    rows = choices(out)
+    assert rows["stress adds big"] == "x at batch 2"
+    assert rows["stress leaves out zeros"] == "never zero"
+    assert rows["override 0"] == "op Softmax fp32"
+    assert rows["accept.rounding"] == "<= 2"
 
 
 def test_doctor(cli: Callable[..., Cli]) -> None:
