@@ -27,7 +27,8 @@ def _choices(plan: Plan) -> Iterator[dict[str, str]]:
         ("precision", f"base {plan.precision.base}, inputs and outputs {plan.precision.io}"),
         *((f"override {index}", f"{_selected(item)} {item.type}")
           for index, item in enumerate(plan.precision.overrides)),
-        *((f"stress adds {item.name}", ", ".join(item.inputs) + (f" at {wording.sizes_text(item.sizes)}" if item.sizes else ""))
+        *((f"stress adds {item.name}",
+           ", ".join(item.inputs) + (f" at {wording.sizes_text(item.sizes)}" if item.sizes else ""))
           for item in plan.stress.add),
         *((f"stress leaves out {item.case}", item.because) for item in plan.stress.leave_out),
         ("build", f"toolchain {plan.build.toolchain}, target {plan.build.target or 'none named'}"),
