@@ -40,12 +40,16 @@ def issues(result: StepResult, stress: StepResult | None, plan: Plan, date: str)
 
 def placed(found: Sequence[Issue], located: Mapping[str, Any]) -> list[Issue]:
     """Issues of a parity that failed, with the place at which the search on one sample saw the graph go wrong."""
-    causes = (
-        [f"the step {located['stage']} wrote the first graph that is wrong"] if located.get("stage") else []
-    )
+    return [replace(issue, cause="; ".join((issue.cause, *places(located)))) for issue in found]
+
+
+def places(located: Mapping[str, Any]) -> list[str]:
+    """What the search for the place of an error found, as phrases."""
+    stage = located.get("stage")
+    found = [f"the step {stage} wrote the first graph that is wrong"] if stage else []
     if divergence := located.get("divergence"):
-        causes.append(f"on {located['sample']} it begins at {view.place(divergence)}")
-    return [replace(issue, cause="; ".join((issue.cause, *causes))) for issue in found]
+        return [*found, f"on {located['sample']} it begins at {view.place(divergence)}"]
+    return [*found, f"no node could be named: {located['why']}"] if "why" in located else found
 
 
 def _ways_out(plan: Plan) -> list[str]:
