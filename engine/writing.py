@@ -11,16 +11,23 @@ from typing import Any
 from engine import document
 
 _WIDTH = 100
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*(:[A-Za-z0-9_]+)?\Z")
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./()<>=+-]*( [A-Za-z0-9_./()<>=+-]+)*(:[A-Za-z0-9_]+)?\Z")
 # Text here, but true, false or nothing to a reader of YAML 1.1.
 _OLD_WORDS = frozenset({"y", "n", "yes", "no", "on", "off"})
 # JSON leaves these as they are; in YAML they end a line or are not allowed.
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]")
 
 
-def text(data: Mapping[str, Any]) -> str:
-    """A mapping as a file."""
+def text(data: Mapping[str, Any], sort: bool = False) -> str:
+    """A mapping as a file; with ``sort`` the keys of every mapping are in order."""
+    data = _sorted(data) if sort else data
     return "\n".join(_mapping(data, "")) + "\n" if data else "{}\n"
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def scalar(value: Any) -> str:
