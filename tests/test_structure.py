@@ -139,7 +139,7 @@ def test_broad_excepts_are_at_process_edges() -> None:
         "engine.host",
         "engine.customer",
         "engine.torch_model",
-        "engine.exact",
+        "engine.graph.reference",
         "engine.runtime",
         "engine.sources.libraries",
         "engine.sources.onnx_file",
