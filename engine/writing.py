@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from engine import document
+from engine import yaml_data
 
 _WIDTH = 100
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./()<>=+-]*( [A-Za-z0-9_./()<>=+-]+)*(:[A-Za-z0-9_]+)?\Z")
@@ -52,7 +52,7 @@ def flow(value: Any) -> str:
 
 
 def _plain(word: str) -> bool:
-    return bool(_PLAIN.match(word)) and document.resolve(word) == word and word.lower() not in _OLD_WORDS
+    return bool(_PLAIN.match(word)) and yaml_data.resolve(word) == word and word.lower() not in _OLD_WORDS
 
 
 def quoted(word: str) -> str:

@@ -15,7 +15,7 @@ ENGINE = ROOT / "engine"
 # From the bottom up. A module may import from its own line or from lines above it in this table.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__", "errors", "values", "plain", "paths", "digests"),
-    ("hints", "document", "process_memory", "worker"),
+    ("hints", "document", "yaml_data", "process_memory", "worker"),
     ("schema", "process", "fused_plan", "annotations", "extends", "writing"),
     ("recipe", "toolchain", "comparison", "stress_names"),
     ("claims", "waivers", "plan", "plan_inputs", "plan_model", "arrays", "customer"),
