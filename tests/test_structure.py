@@ -45,6 +45,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("lock",),
     ("diff",),
     ("interpret", "reproduce", "locking"),
+    ("report_tables",),
     ("report",),
     ("intake", "route"),
     ("initial",),
