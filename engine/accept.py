@@ -157,14 +157,15 @@ def _limits_claims(record: Record, name: str, step: str, limits: Limits, evidenc
     result = record.result(step)
     if why or result is None:
         return [
-            Claim(f"{name}.{field.name}", "not run", _limit_text(limits, field.name), evidence="", why=why)
+            Claim(f"{name}.{field.name}", "not run", limit_text(limits, field.name), evidence="", why=why)
             for field in fields(limits)
             if getattr(limits, field.name) is not None
         ]
     return judge_limits(name, limits, comparisons(result), evidence, record.plan)
 
 
-def _limit_text(limits: Limits, metric: str) -> str:
+def limit_text(limits: Limits, metric: str) -> str:
+    """A limit with its sign, such as ``<= 1e-05``."""
     return f"{'>=' if metric in AT_LEAST else '<='} {getattr(limits, metric):g}"
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from engine import accept, waivers
 from engine.plan import Plan
-from engine.stress import constants, rounding
+from engine.stress import constants, rounding, view
 from engine.stress import judge as hard
 from engine.values import Issue, StepResult
 
@@ -27,13 +30,32 @@ def issues(result: StepResult, stress: StepResult | None, plan: Plan, date: str)
             "shape" if "shape" in claim.why or "dimension" in claim.why else "numeric",
             f"{claim.name} {claim.limit} is broken" + (f" by {claim.where}" if claim.where else ""),
             cause=claim.why or f"the worst value is {claim.value:.3g}",
-            fix="see where the graph goes wrong in the report; try the other exporter"
-            + (", or leave out a rewrite" if plan.rewrites else ""),
+            fix="; ".join(("see where the graph goes wrong in the report", *_ways_out(plan))),
             disposition="open",
         )
         for claim in waivers.apply(claims, plan.waivers, date)[0]
         if claim.status == "fail"
     ]
+
+
+def placed(found: Sequence[Issue], located: Mapping[str, Any]) -> list[Issue]:
+    """Issues of a parity that failed, with the place at which the search on one sample saw the graph go wrong."""
+    return [replace(issue, cause="; ".join((issue.cause, *places(located)))) for issue in found]
+
+
+def places(located: Mapping[str, Any]) -> list[str]:
+    """What the search for the place of an error found, as phrases."""
+    stage = located.get("stage")
+    found = [f"the step {stage} wrote the first graph that is wrong"] if stage else []
+    if divergence := located.get("divergence"):
+        return [*found, f"on {located['sample']} it begins at {view.place(divergence)}"]
+    return [*found, f"no node could be named: {located['why']}"] if "why" in located else found
+
+
+def _ways_out(plan: Plan) -> list[str]:
+    ways = ["try the other exporter"] if plan.model.source != "onnx" else []
+    ways += ["leave out simplify"] if plan.simplify != "none" else []
+    return ways + (["leave out a rewrite"] if plan.rewrites else [])
 
 
 def suspicions(result: StepResult, stress: StepResult, plan: Plan) -> list[Issue]:

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from engine.errors import StepError
-from engine.graph import files
+from engine.graph import files, reference
 from engine.samples import Array
 
 
@@ -43,28 +41,13 @@ class Exact:
         for value in (*model.graph.inputs, *model.graph.outputs):
             if value.dtype == ir.DataType.FLOAT:
                 value.dtype = ir.DataType.DOUBLE
-        try:
-            self._evaluator = ReferenceEvaluator(ir.to_proto(model), new_ops=[GatherElements])
-        except Exception as error:  # process edge: the evaluator raises anything for what it does not know
-            raise _not_taken(error) from error
+        self._evaluator = reference.Reference(ir.to_proto(model), [GatherElements])
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs by name. Raises StepError for a graph that the evaluator cannot compute."""
-        wanted = {name: _wide(feeds[name]) for name in self._evaluator.input_names if name in feeds}
-        try:
-            with np.errstate(all="ignore"):
-                values: Any = self._evaluator.run(None, wanted)
-        except Exception as error:  # process edge: see above
-            raise _not_taken(error) from error
-        return {
-            name: np.asarray(value) for name, value in zip(self._evaluator.output_names, values, strict=True)
-        }
-
-
-def _not_taken(error: Exception) -> StepError:
-    lines = str(error).strip().splitlines()
-    what = f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
-    return StepError(f"the ONNX reference evaluator cannot compute the graph: {what}", klass="tooling")
+        return self._evaluator.run(
+            {name: _wide(feeds[name]) for name in self._evaluator.inputs if name in feeds}
+        )
 
 
 def _wide(values: Any) -> Any:

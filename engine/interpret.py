@@ -112,12 +112,20 @@ def _parity_broke(state: _Run) -> bool:
         beyond += breaches.suspicions(parity, stress, state.plan)
     facts = dict(parity.facts)
     if issues:
-        facts["located"] = _locate(state, breaches.failing(parity, stress, state.plan))
+        facts["located"] = _located(state, breaches.failing(parity, stress, state.plan))
+        issues = breaches.placed(issues, facts["located"])
     state.results["parity"] = replace(parity, facts=facts, issues=(*parity.issues, *issues, *beyond))
     return bool(issues)
 
 
-def _locate(state: _Run, sample: str) -> Mapping[str, Any]:
+def locate(done: Record, out: Path, sample: str, observer: Observer) -> Mapping[str, Any]:
+    """Where the graph of a run in ``out`` leaves the reference on a sample, by the limits of the record's plan."""
+    return _located(
+        _Run(done.plan, out, done.until, observer, None, {item.step: item for item in done.results}), sample
+    )
+
+
+def _located(state: _Run, sample: str) -> Mapping[str, Any]:
     """Where the graph leaves the reference on one failing sample; ``why`` when that could not be told."""
     found: dict[str, Any] = {"sample": sample}
 

@@ -49,6 +49,15 @@ class Locked:
         return f"lock: {self.file}: {texts[self.state]}" if texts[self.state] else ""
 
 
+def require_place(loaded: LoadedRecipe, out: Path | None) -> None:
+    """Refuse, before any work, what lies where the lock belongs and is no file."""
+    recipe = Path(loaded.document.file)
+    file = lock_file.beside(recipe if out is None else out / recipe.name)
+    if file.exists() and not file.is_file():
+        kind = "a folder" if file.is_dir() else "no regular file"
+        raise RecipeError(f"{file}: is {kind}, where the lock of the recipe belongs", hint="move it away")
+
+
 def before(loaded: LoadedRecipe, plan: Plan, until: str) -> Lock:
     """The lock that a run is to be held against. RecipeError when there is none, or it is of another recipe."""
     recipe = Path(loaded.document.file)

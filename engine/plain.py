@@ -31,6 +31,13 @@ def to_plain(value: Any) -> Any:
     return str(value) if isinstance(value, PurePath) else value
 
 
+def without_none(value: Any) -> Any:
+    """Plain data without the keys of mappings that hold nothing."""
+    if isinstance(value, dict):
+        return {key: without_none(item) for key, item in value.items() if item is not None}
+    return [without_none(item) for item in value] if isinstance(value, list) else value
+
+
 def from_plain(hint: Any, data: Any) -> Any:
     """Build a value of type ``hint`` from plain ``data``; raise TypeError where they do not fit."""
     if hint is Any:

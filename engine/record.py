@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -19,7 +20,8 @@ from engine.plan import Plan
 from engine.values import StepResult
 
 FILE = "record.json"
-FORMAT = 2
+FORMAT = 3
+AGAIN = "run the recipe again: portwright run RECIPE"
 PACKAGES = (
     "torch", "transformers", "onnx", "onnx-ir", "onnxscript", "onnxsim", "onnx-graphsurgeon",
     "onnxruntime", "onnxruntime-gpu", "numpy",
@@ -75,30 +77,50 @@ def write(record: Record, out: Path, extra: Mapping[str, Any] | None = None) -> 
     """Write ``record.json``; it appears whole. ``extra`` adds top-level keys (the verdict)."""
     path = out / FILE
     draft = path.with_name(f".{FILE}.part")
-    plain = to_plain(record) | dict(extra or {})
-    draft.write_text(json.dumps(plain, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    draft.write_text(text(to_plain(record) | dict(extra or {})), encoding="utf-8")
     os.replace(draft, path)
     return path
 
 
-def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} is no figure that a run writes")
+def text(plain: Mapping[str, Any]) -> str:
+    """The file's text, with the digest over everything else in it."""
+    return json.dumps(dict(plain) | {"digest": _digest(plain)}, indent=1, allow_nan=False) + "\n"
+
+
+def _digest(plain: Mapping[str, Any]) -> str:
+    """sha256 over the content as canonical JSON, without the digest itself."""
+    content = {key: value for key, value in plain.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def read(path: Path) -> Record:
-    """Read a record. Raises RecipeError when it is none, or of another format."""
+    """Read a record. Raises RecipeError when it is none, of another format, or not as a run wrote it."""
     file = path / FILE if path.is_dir() else path
     try:
-        data = json.loads(file.read_text(encoding="utf-8"), parse_constant=_no_constant)
-        if not isinstance(data, dict):
-            raise RecipeError(f"{file}: not a run record")
-        if data.get("format") != FORMAT:
-            raise RecipeError(f"{file}: record format {data.get('format')}; this version reads {FORMAT}")
-        data.pop("verdict", None)
-        loaded: Record = from_plain(Record, data)
+        data = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         what = f"{file}: cannot be read: {error.strerror}"
         raise RecipeError(what, hint="run the recipe first: portwright run RECIPE") from None
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise RecipeError(f"{file}: not a run record: {error}") from None
+    except json.JSONDecodeError as error:
+        what = f"{file}:{error.lineno}:{error.colno}: not JSON, so not a run record"
+        raise RecipeError(what, hint=AGAIN) from None
+    except (ValueError, RecursionError):
+        raise RecipeError(f"{file}: not JSON, so not a run record", hint=AGAIN) from None
+    if not isinstance(data, dict) or "format" not in data:
+        raise RecipeError(f"{file}: not a run record", hint=AGAIN)
+    if data["format"] != FORMAT:
+        what = f"{file}: record format {data['format']}; this version reads {FORMAT}"
+        raise RecipeError(what, hint=AGAIN)
+    if data.pop("digest", None) != _digest(data):
+        raise RecipeError(f"{file}: was changed since the run wrote it", hint=AGAIN)
+    data.pop("verdict", None)
+    try:
+        loaded: Record = from_plain(Record, data)
+    except TypeError as error:
+        raise unusable(file) from error
     return loaded
+
+
+def unusable(file: Path) -> RecipeError:
+    """For a record whose digest is right and whose content no run of this version writes."""
+    return RecipeError(f"{file}: not a run record that this version can use", hint=AGAIN)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine import origin, reproduce
+from engine import origin, report_tables, reproduce
 from engine.accept import Verdict, comparisons
 from engine.claims import Claim
-from engine.comparison import Comparison
 from engine.paths import data_dir
 from engine.record import Record
-from engine.steps import STEPS
+from engine.steps import STEPS, does
 from engine.stress import view as hard
 from engine.values import StepResult
 from engine.waivers import WaiverUse
-from engine.wording import cell, number, pattern_of, sizes_text, values_text
+from engine.wording import cell, number, sizes_text, values_text
 
 _SIGNS = {"pass": "pass", "fail": "**FAIL**", "not run": "not run", "waived": "**WAIVED**"}
 _STATES = {
@@ -69,7 +67,8 @@ def view(record: Record, verdict: Verdict, prefix: str, beside: Path) -> dict[st
         "waivers": [_waiver(use) for use in verdict.waivers],
         "model": _model(record),
         "reference": origin.reference(plan.model),
-        "ran": [_step(step.name, step.does, record) for step in STEPS if _status(record, step.name) == "ok"],
+        "ran": [_step(step.name, does(step, plan.model.source), record)
+                for step in STEPS if _status(record, step.name) == "ok"],
         "not_run": [
             {"name": step.name, "proves": step.proves, "status": _status(record, step.name),
              "why": _why(record, step.name)}
@@ -85,20 +84,21 @@ def view(record: Record, verdict: Verdict, prefix: str, beside: Path) -> dict[st
                    for name, sizes in plan.shapes.items()],
         "inputs": [{"name": name, "form": f"{item.dtype} [{', '.join(map(str, item.shape))}]",
                     "made": values_text(item)} for name, item in plan.inputs.items()],
-        "parity": _comparisons(record.result("parity")),
+        "parity": report_tables.compared(record.result("parity")),
         "hard": hard.rows(plan, record.result("stress"), record.result("parity")),
         "told": hard.beyond_limits(record.result("stress"), record.result("parity")),
+        "lookups": hard.looked_up(record.facts("parity")),
         "noise": record.facts("stress").get("noise", ""),
         "located": hard.located(record.facts("parity")),
-        "exporters": _exporters(record),
-        "rehearsal": _comparisons(record.result("rehearse")),
-        "half": _half(record),
+        "exporters": report_tables.exporters(record),
+        "rehearsal": report_tables.compared(record.result("rehearse")),
+        "half": report_tables.half(record),
         "half_missing": [f"{shape}: {text}" for shape, text in record.facts("source").get("half", {}).items()
                          if text != "run"],
         "rewrites": record.facts("rewrite").get("applied", []),
-        "precision": _precision(record),
-        "build": _build(build, record, prefix),
-        "bench": _bench(record),
+        "precision": report_tables.precision(record),
+        "build": report_tables.build(build, record, prefix),
+        "bench": report_tables.bench(record),
         "reproduce": reproduce.sections(record, prefix, beside),
         "files": [
             {"path": prefix + artifact.path, "bytes": f"{artifact.bytes:,}", "digest": artifact.digest}
@@ -220,89 +220,3 @@ def _role(name: str, parity_shapes: Sequence[str]) -> str:
     if name == "export":
         return "traced only, not compared"
     return "compared, on no edge of the profile" if name == "odd" else "compared"
-
-
-def _comparisons(result: StepResult | None) -> list[dict[str, str]]:
-    return [_comparison(item) for item in comparisons(result)] if result else []
-
-
-def _comparison(item: Comparison) -> dict[str, str]:
-    return {
-        "output": item.output,
-        "shape": item.shape,
-        "max_abs": number(item.max_abs),
-        "mean_abs": number(item.mean_abs),
-        "rel_l2": number(item.rel_l2),
-        "cosine": number(item.cosine),
-        "problem": item.problem,
-    }
-
-
-def _exporters(record: Record) -> list[dict[str, str]]:
-    """With ``exporter: both``: each graph against the reference, then one against the other."""
-    result = record.result("export")
-    plain: Any = result.measurements.get("exporters", {}) if result else {}
-    titles = {"dynamo": "dynamo", "torchscript": "torchscript", "apart": "torchscript against dynamo"}
-    return [
-        {"graph": title, **_comparison(Comparison(**item))}
-        for key, title in titles.items()
-        for item in plain.get(key, [])
-    ]
-
-
-def _half(record: Record) -> list[dict[str, str]]:
-    result = record.result("rehearse")
-    plain: Any = result.measurements.get("half", []) if result else []
-    return [_comparison(Comparison(**item)) for item in plain]
-
-
-def _precision(record: Record) -> dict[str, Any]:
-    facts = record.facts("lower")
-    if not facts:
-        return {}
-    groups: dict[str, Counter[str]] = {}
-    for module, types in facts["modules"].items():
-        groups.setdefault(pattern_of(module), Counter()).update(types)
-    rows = [
-        {"module": f"`{module}`" if module else "(root)", "types": ", ".join(f"{kind} x {count}"
-         for kind, count in sorted(types.items()))}
-        for module, types in sorted(groups.items())
-    ]  # fmt: skip
-    return {"rows": rows, "overrides": facts["overrides"], "base": facts["base"], "io": facts["io"]}
-
-
-def _build(facts: Mapping[str, Any], record: Record, prefix: str) -> dict[str, Any]:
-    result = record.result("build")
-    if not facts or result is None or result.status != "ok":
-        return {}
-    engine = result.artifacts["engine"]
-    return {
-        "path": prefix + engine.path,
-        "bytes": f"{engine.bytes:,}",
-        "mib": f"{engine.bytes / 2**20:.1f}",
-        "digest": engine.digest,
-        "toolchain": f"{facts['module']} {facts['version']}",
-        "target": facts["target"] or "none named",
-        "loads": facts["loads"],
-        "layers": facts["network_layers"],
-        "proof": facts["types_proof"],
-        "plan_proof": facts["plan_proof"],
-        "fusion": [{"what": key, "count": value} for key, value in facts["fusion"].items()],
-        "fused_types": facts["fused_types"],
-        "findings": facts["findings"],
-    }
-
-
-def _bench(record: Record) -> dict[str, Any]:
-    result = record.result("bench")
-    if result is None or result.status != "ok":
-        return {}
-    figures = result.measurements["milliseconds"]
-    return {
-        "shape": f"{result.facts['shape']} ({sizes_text(result.facts['sizes'])})",
-        "rounds": result.measurements["rounds"],
-        "threads": result.measurements["threads"],
-        "rows": [{"name": name, "p50": f"{item['p50']:.1f}", "p99": f"{item['p99']:.1f}",
-                  "min": f"{item['min']:.1f}"}
-                 for name, item in figures.items()],
-    }  # fmt: skip

@@ -60,6 +60,7 @@ def run(
         auto_rules.require(loaded)
     if found := hardware.asked(loaded):
         raise RecipeError(found)
+    locking.require_place(loaded, None if locked else out)
     wanted = locking.before(loaded, planned, until) if locked else None
     beside = Path(loaded.document.file).parent
     folder = out or beside / "port"

@@ -16,10 +16,11 @@ from typing import Any
 import jsonschema
 
 from engine import hints
-from engine.document import MAX_PROBLEMS, Document
+from engine.document import Document
 from engine.errors import Problem, quoted
 from engine.hints import nearest as nearest
 from engine.paths import data_dir
+from engine.yaml_data import MAX_PROBLEMS
 
 _NAMES = {"object": "a mapping", "array": "a list", "string": "text", "integer": "a whole number",
           "number": "a number", "boolean": "true or false", "null": "nothing"}  # fmt: skip

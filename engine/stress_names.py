@@ -25,6 +25,7 @@ KINDS: Mapping[str, str] = {
     "ends": "smallest and largest whole number by turns",
     "repeated": "one whole number again and again",
     "ascending": "whole numbers one after the other",
+    "compared": "numbers that the graph compares the input with, and those beside them",
     "mask-right": "rows of unequal length, padded on the right",
     "mask-left": "rows of unequal length, padded on the left",
     "mask-one": "one element a row kept",

@@ -8,19 +8,26 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from engine import document
+from engine import yaml_data
 
 _WIDTH = 100
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*(:[A-Za-z0-9_]+)?\Z")
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./()<>=+-]*( [A-Za-z0-9_./()<>=+-]+)*(:[A-Za-z0-9_]+)?\Z")
 # Text here, but true, false or nothing to a reader of YAML 1.1.
 _OLD_WORDS = frozenset({"y", "n", "yes", "no", "on", "off"})
 # JSON leaves these as they are; in YAML they end a line or are not allowed.
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]")
 
 
-def text(data: Mapping[str, Any]) -> str:
-    """A mapping as a file."""
+def text(data: Mapping[str, Any], sort: bool = False) -> str:
+    """A mapping as a file; with ``sort`` the keys of every mapping are in order."""
+    data = _sorted(data) if sort else data
     return "\n".join(_mapping(data, "")) + "\n" if data else "{}\n"
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def scalar(value: Any) -> str:
@@ -45,7 +52,7 @@ def flow(value: Any) -> str:
 
 
 def _plain(word: str) -> bool:
-    return bool(_PLAIN.match(word)) and document.resolve(word) == word and word.lower() not in _OLD_WORDS
+    return bool(_PLAIN.match(word)) and yaml_data.resolve(word) == word and word.lower() not in _OLD_WORDS
 
 
 def quoted(word: str) -> str:

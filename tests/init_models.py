@@ -206,6 +206,26 @@ def crashing():
     return Crashing()
 
 
+class Scaled(nn.Module):
+    def forward(self, x):
+        return x * (2.0 if torch.compiler.is_exporting() else 1.0)
+
+
+class TwoFaced(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.scaled = Scaled()
+        self.last = nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.last(self.scaled(x))
+
+
+def two_faced():
+    return TwoFaced()
+
+
 class Said(nn.Module):
     def forward(self, x):
         return "a word"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from engine import schema
+from engine import record, schema
 from tests.conftest import ROOT, Cli
 
 
@@ -94,10 +95,41 @@ def test_show_prints_yaml_with_the_defaults(cli: Callable[..., Cli], toy: Callab
     assert yaml.safe_load(done.out)["exporter"] == "dynamo"
 
 
+def choices(out: str) -> dict[str, str]:
+    table = out.split("\n\n")[1]
+    return dict(re.split(r" {2,}", line, maxsplit=1) for line in table.splitlines())
+
+
 def test_plan_is_readable(cli: Callable[..., Cli], toy: Callable[..., Path]) -> None:
     done = cli("plan", toy())
     assert "odd" in done.out
     assert "rehearse" in done.out
+    rows = choices(done.out)
+    assert rows["export"] == "dynamo, opset 18, simplify none"
+    assert rows["precision"] == "base fp16, inputs and outputs keep"
+    assert rows["build"].startswith("toolchain current, target sm89")
+    assert rows["accept.onnx"] == "max_abs <= 1e-05"
+
+
+def test_plan_prints_what_the_recipe_adds_and_leaves_out(
+    cli: Callable[..., Cli], toy: Callable[..., Path]
+) -> None:
+    stress = (
+        "stress:\n  add: [{name: big, axes: {batch: 2}, values: {x: {uniform: [90, 100]}}, because: why not}]\n"
+        "  leave_out: [{case: zeros, because: never zero}]\nprecision:"
+    )
+    override = "base: bf16\n  overrides: [{op: Softmax, type: fp32, because: it may overflow}]"
+    edits = (
+        ("precision:", stress),
+        ("base: fp16", override),
+        ("max_abs: 1.0e-5}", "max_abs: 1.0e-5}\n  rounding: 2"),
+    )
+    out = cli("plan", toy(*edits)).out
+    rows = choices(out)
+    assert rows["stress adds big"] == "x at batch 2"
+    assert rows["stress leaves out zeros"] == "never zero"
+    assert rows["override 0"] == "op Softmax fp32"
+    assert rows["accept.rounding"] == "<= 2"
 
 
 def test_doctor(cli: Callable[..., Cli]) -> None:
@@ -115,12 +147,21 @@ def test_report_of_nothing(cli: Callable[..., Cli], tmp_path: Path) -> None:
     assert "run the recipe first" in done.err
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 99}', '{"format": 1}'])
-def test_report_of_a_broken_record(text: str, cli: Callable[..., Cli], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("", ":1:1: not JSON"), ('{"plan":\n }', ":2:2: not JSON"), ("[]", ": not a run record"),
+     ("[" * 99999, ": not JSON"),
+     ('{"format": 99}', ": record format 99; this version reads 3"), ("{}", ": not a run record"),
+     ('{"format": 3}', ": was changed since the run wrote it"), ('{"format": 3, "x": NaN}', ": was changed"),
+     (record.text({"format": 3, "plan": 7}), ": not a run record that this version can use")],
+    ids=range(9),
+)  # fmt: skip
+def test_report_of_a_broken_record(text: str, words: str, cli: Callable[..., Cli], tmp_path: Path) -> None:
     (tmp_path / "record.json").write_text(text)
     done = cli("report", tmp_path)
     assert done.code == 2, done.text
-    assert "Traceback" not in done.text
+    assert f"record.json{words}" in done.err
+    assert len(done.err.splitlines()) == 2
 
 
 def test_a_fault_of_ours_writes_a_log(

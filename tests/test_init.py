@@ -212,7 +212,7 @@ def test_onnx_files_that_are_none(cli: Call, tmp_path: Path) -> None:
     assert (done.code, done.err) == (2, "no.onnx: cannot be read: No such file or directory\n")
     (tmp_path / "text.onnx").write_text("not ONNX at all")
     done = cli("init", "text.onnx", "-q")
-    assert done.code == 3
+    assert done.code == 2
     assert done.err.startswith("text.onnx is not ")
     assert "Traceback" not in done.err
     file = written(tmp_path / "text.onnx")
@@ -220,7 +220,7 @@ def test_onnx_files_that_are_none(cli: Call, tmp_path: Path) -> None:
     size = weights.stat().st_size
     weights.write_bytes(weights.read_bytes()[:100])
     done = cli("init", file, "-q")
-    assert done.code == 3
+    assert done.code == 2
     assert done.err.startswith("external data file text.data: 100 bytes, tensor '")
     assert done.err.endswith("        put the whole file beside text.onnx\n")
     assert size > 100
@@ -288,6 +288,38 @@ def test_a_model_beyond_half_precision_gets_fp32(init: Call, models: Path) -> No
     refused = init("large", "--force", "--base", "fp16")
     assert refused.code == 3
     assert refused.err.startswith("no limits were made: rehearsed in fp16, output at")
+    assert "(batch " in refused.err.splitlines()[0]
+    assert " begins at " in refused.err.splitlines()[1]
+
+
+def test_a_graph_that_is_off_is_told_with_sample_and_place(init: Call, models: Path) -> None:
+    done = init("two_faced")
+    assert done.code == 3
+    first, second, *_ = done.err.splitlines()
+    assert first.startswith("no limits were made: in ONNX, still FP32, output at ")
+    assert "(batch " in first
+    assert "the step export wrote the first graph that is wrong; on samples/" in second
+    assert "in `scaled`, from " in second
+
+
+def test_a_folder_that_takes_no_file_is_told_before_the_work(cli: Call, models: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for out, why in (("/proc/none", ""), ("file/below", "Not a directory"), ("file", "is a file")):
+        done = cli("init", models / "models.py:crashing", "-o", out, "-q")
+        assert done.code == 2, done.text
+        assert why in done.err
+    (models / "recipe.yaml").mkdir()
+    done = cli("init", models / "models.py:crashing", "-q", "--force")
+    assert done.err.startswith(f"{models}/recipe.yaml: is a folder")
+
+
+def test_names_that_yaml_would_read_as_something_else(cli: Call, tmp_path: Path) -> None:
+    done = cli("init", small(tmp_path / "no.onnx", x="on"), "-q", "-o", "no")
+    assert done.code == 0, done.text
+    data = yaml.safe_load((tmp_path / "no" / "recipe.yaml").read_text())
+    assert list(data["inputs"]) == ["on"]
+    assert (list(data["axes"]), data["inputs"]["on"]["shape"], data["outputs"]) == (["n"], ["n", 4], ["y"])
+    assert data["name"] == "no"
 
 
 def test_never_overwrites_without_force(init: Call, models: Path) -> None:

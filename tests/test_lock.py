@@ -572,6 +572,22 @@ def test_a_lock_is_no_recipe(command: str, cli: Callable[..., Cli], tmp_path: Pa
     )
 
 
+@pytest.mark.parametrize("options", [(), ("--locked",), ("--out", "out")], ids=str)
+def test_a_folder_in_the_place_of_the_lock(
+    options: tuple[str, ...], cli: Callable[..., Cli], toy: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = toy()
+    file = (tmp_path / "out" if "--out" in options else folder) / "recipe.lock.yaml"
+    file.mkdir(parents=True)
+    done = cli("run", folder, *options)
+    assert done.code == 2, done.text
+    assert (
+        "recipe.lock.yaml: is a folder, where the lock of the recipe belongs\n        move it away\n"
+        in done.err
+    )
+    assert not (folder / "port").exists()
+
+
 def test_json_tells_of_the_lock(cli: Callable[..., Cli], toy: Callable[..., Path]) -> None:
     folder = toy()
     (folder / "recipe.lock.yaml").write_text(text())

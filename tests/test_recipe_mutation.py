@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from engine import schema
-from engine.document import MAX_BYTES, MAX_DEPTH, MAX_NODES, decode
+from engine.document import MAX_BYTES, decode
 from engine.errors import RecipeError
+from engine.yaml_data import MAX_DEPTH, MAX_NODES
 from tests import fuzz, mutations
 
 ACCEPT = mutations.ROOT / "tests" / "recipes" / "accept"

@@ -324,8 +324,21 @@ def test_onnx_file(toy: Toy, cli: Run) -> None:
     assert "parity with PyTorch is *not run*" in text
     assert "## Parity: ONNX Runtime against the ONNX file, FP32" in text
     assert "pytorch-eager" not in text
+    assert "| parity | ONNX Runtime against the ONNX file given, FP32 |" in text
+    assert "against PyTorch" not in text
+    assert "Same computation: not run: there is no PyTorch model." in text
     by_hand(folder, "source")
     by_hand(folder, "parity")
+
+
+def test_rounding_of_an_onnx_file_is_not_run_and_says_why(toy: Toy, cli: Run) -> None:
+    folder = toy((OLD, "model: {onnx: m.onnx}"), ("max_abs: 1.0e-5}", "max_abs: 1.0e-5}\n  rounding: 1"))
+    written(folder / "m.onnx")
+    done = cli("run", folder, "--until", "parity")
+    assert done.code == 0, done.text
+    claims = {claim["name"]: claim for claim in record_of(folder)["verdict"]["claims"]}
+    for name in ("accept.rounding", "accept.rounding (of constants)"):
+        assert (claims[name]["status"], claims[name]["why"]) == ("not run", "there is no PyTorch model")
 
 
 def external(folder: Path) -> None:

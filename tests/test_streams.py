@@ -67,6 +67,29 @@ def test_a_path_that_is_no_utf_8(toy: Callable[..., Path]) -> None:
     assert (done.returncode, done.stdout) == (0, b"r\xe9/recipe.yaml: ok\n")
 
 
+def test_a_reader_that_goes_away_does_not_end_a_run(toy: Callable[..., Path]) -> None:
+    folder = toy()
+    (folder / "PORT_REPORT.md").write_text("of an earlier run")
+    command = f"{sys.executable} -m engine.cli run toy --until export | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], cwd=folder.parent, env=os.environ | {"PYTHONPATH": str(ROOT)},
+                          capture_output=True, check=False)  # fmt: skip
+    assert (done.returncode, done.stderr) == (141, b"")
+    assert b"source" in done.stdout
+    assert "ACCEPTED as far as it ran (stopped after export)" in (folder / "PORT_REPORT.md").read_text()
+
+
+def test_quiet_is_one_line_where_a_claim_is_not_run(toy: Callable[..., Path]) -> None:
+    edits = (
+        ("precision:", "stress: {leave_out: [{case: fp64, because: slow}]}\nprecision:"),
+        ("max_abs: 1.0e-5}", "max_abs: 1.0e-5}\n  rounding: 1"),
+    )
+    folder = toy(*edits)
+    done = called("run", "-q", "toy", "--until", "parity", folder=folder.parent)
+    assert "| not run: left out: slow |" in (folder / "PORT_REPORT.md").read_text()
+    assert done.stdout == b"toy: ACCEPTED as far as it ran (stopped after parity)\n"
+    assert done.stderr == b""
+
+
 @pytest.mark.parametrize(
     "command", [["schema"], ["show", "toy"], ["plan", "toy"], ["check", "toy"], ["--help"]], ids=" ".join
 )

@@ -40,7 +40,7 @@ EVERYTHING = frozenset(op for kind in kinds.KINDS for op in kind.ops)
 def test_every_kind_is_named_once() -> None:
     made = [kind.name for kind in kinds.KINDS]
     assert len(made) == len(set(made))
-    assert {*made, "little", "corner", "fp64"} == set(KINDS)
+    assert {*made, "little", "corner", "compared", "fp64"} == set(KINDS)
 
 
 def test_the_documentation_lists_every_kind() -> None:
@@ -317,6 +317,9 @@ def test_a_lost_epsilon_shows_on_hard_inputs_alone_and_the_node_is_named(
     assert found["divergence"]["op"] == "Identity"
     assert found["divergence"]["expected"].startswith("0.001")
     assert "model.py:12" in found["divergence"]["source"]
+    (issue,) = [item for item in parity["issues"] if judge.NAME in item["symptom"]]
+    assert f"it begins at `{found['divergence']['node']}` (Identity)" in issue["cause"]
+    assert "model.py:12" in issue["cause"]
     text = (folder / "PORT_REPORT.md").read_text()
     assert "### Where the graph goes wrong" in text
     assert "`Identity`" in text or "(Identity)" in text

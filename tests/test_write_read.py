@@ -72,7 +72,8 @@ def test_any_data(data: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [("a", "a"), ("no", '"no"'), ("null", '"null"'), ("1e-3", '"1e-3"'), ("a b", '"a b"'), ("é", '"é"'),
+    [("a", "a"), ("no", '"no"'), ("null", '"null"'), ("1e-3", '"1e-3"'),
+     ("a b", "a b"), ("a, b", '"a, b"'), ("a - b", "a - b"), ("é", '"é"'),
      ("\u2028\x7f", '"\\u2028\\u007f"'), (1e-05, "1.0e-05"), (1e22, "1.0e+22"), (0.5, "0.5"), (True, "true"),
      (None, "null"), ("model.py:load", "model.py:load"), ("a: b", '"a: b"'), (["a", 1], "[a, 1]"), ({}, "{}"),
      ({"a": []}, "{a: []}")],

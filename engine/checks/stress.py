@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -39,6 +40,8 @@ def problems(loaded: LoadedRecipe) -> Iterator[Problem]:
 
 def _left_out(loaded: LoadedRecipe, spot: KeyPath, case: str, added: list[str]) -> Iterator[Problem]:
     kind, dot, of = case.removesuffix(".long").partition(".")
+    if kind == "compared" and of not in loaded.recipe.inputs:
+        of = re.sub(r"\.\d+$", "", of)  # one of several for the same input
     recipe = loaded.recipe
     if case in added:
         yield loaded.document.problem(

@@ -16,10 +16,21 @@ from engine.values import StepResult
 
 
 class Silent:
-    """Nothing, or every event as a JSON line on stderr."""
+    """Nothing, or every event as a JSON line on stderr.
+
+    A reader that goes away, such as ``head``, ends the telling and not the run: its report is still to be written.
+    """
 
     def __init__(self, events: bool = False) -> None:
         self.events = events
+        self._read = True
+
+    def _say(self, text: str, err: bool = False) -> None:
+        try:
+            if self._read:
+                click.echo(text, err=err)
+        except BrokenPipeError:
+            self._read = False
 
     def __enter__(self) -> Silent:
         return self
@@ -31,7 +42,7 @@ class Silent:
 
     def observe(self, event: Mapping[str, Any]) -> None:
         if self.events:
-            click.echo(json.dumps(to_plain(event)), err=True)
+            self._say(json.dumps(to_plain(event)), err=True)
 
 
 class Lines(Silent):
@@ -39,7 +50,7 @@ class Lines(Silent):
 
     def observe(self, event: Mapping[str, Any]) -> None:
         if event["kind"] == "step":
-            click.echo(summary(event["result"]))
+            self._say(summary(event["result"]))
 
 
 class Bar(Silent):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from engine import route
+from engine import record, route
 from engine.commands.run import required_steps
-from engine.errors import Exit, RecipeError
+from engine.errors import Exit
 
 
 @click.command("report")
@@ -22,8 +22,8 @@ def command(run: Path, output: Path | None, require: str) -> Exit:
     try:
         outcome = route.render(run, required_steps(require), output)
     except (TypeError, KeyError, ValueError, AttributeError) as error:
-        # What a run writes can be judged; this was changed by hand.
-        raise RecipeError(f"{run}: not a usable run record: {type(error).__name__}: {error}") from error
+        # What a run writes can be judged; this comes from something else.
+        raise record.unusable(route.folder_of(run) / record.FILE) from error
     click.echo(f"{outcome.record.plan.name}: {outcome.verdict.headline}")
     click.echo(f"report: {outcome.report}")
     return outcome.exit_code

@@ -39,7 +39,7 @@ from engine.steps import NAMES
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the outcome as JSON, and events as JSON lines on stderr."
 )
-@click.option("--quiet", "-q", is_flag=True, help="Print only the verdict.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only the line with the verdict.")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 def command(
     recipe: Path,
@@ -60,7 +60,10 @@ def command(
     view = Silent(as_json) if as_json or quiet else Bar() if Bar.fits() else Lines()
     with view:
         outcome = route.run(recipe, out, until, wanted, view.observe, time_limit, locked, write_rewrites)
-    _print(outcome, as_json, debug)
+    if quiet and not as_json:
+        _print_verdict(outcome)
+    else:
+        _print(outcome, as_json, debug)
     return outcome.exit_code
 
 
@@ -73,6 +76,15 @@ def required_steps(text: str) -> Sequence[str]:
                 f"no step '{name}'; steps are {', '.join(NAMES)}", param_hint="--require"
             )
     return names
+
+
+def _print_verdict(outcome: Outcome) -> None:
+    """One line; on stderr what else the exit code stands for."""
+    if outcome.message:
+        click.echo(outcome.message, err=True)
+    if outcome.lock is not None and outcome.lock.state == "differs":
+        click.echo(outcome.lock.text, err=True)
+    click.echo(f"{outcome.record.plan.name}: {outcome.verdict.headline}")
 
 
 def _print(outcome: Outcome, as_json: bool, debug: bool) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from engine import intake, origins, writing
 from engine.errors import Exit
-from engine.plain import to_plain
+from engine.plain import to_plain, without_none
 
 
 @click.command("show")
@@ -21,11 +20,5 @@ def command(recipe: Path, resolved: bool) -> Exit:
     if resolved:
         click.echo(origins.render(loaded, plan), nl=False)
         return Exit.ACCEPTED
-    click.echo(writing.text(_without_none(to_plain(plan))), nl=False)
+    click.echo(writing.text(without_none(to_plain(plan))), nl=False)
     return Exit.ACCEPTED
-
-
-def _without_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_none(item) for key, item in value.items() if item is not None}
-    return [_without_none(item) for item in value] if isinstance(value, list) else value

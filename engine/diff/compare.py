@@ -13,7 +13,7 @@ from engine.diff import locks, revision
 from engine.diff.change import CODE, Change, Difference
 from engine.diff.loosening import mark
 from engine.errors import Problem, RecipeError
-from engine.plain import to_plain
+from engine.plain import to_plain, without_none
 from engine.plan import Plan, PlannedInput
 from engine.recipe import LoadedRecipe
 
@@ -87,14 +87,8 @@ def _load(spec: str, scratch: Path) -> _Side:
 
 
 def _written(loaded: LoadedRecipe) -> dict[str, Any]:
-    found: dict[str, Any] = _without_none(to_plain(loaded.recipe))
+    found: dict[str, Any] = without_none(to_plain(loaded.recipe))
     return found
-
-
-def _without_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_none(item) for key, item in value.items() if item is not None}
-    return [_without_none(item) for item in value] if isinstance(value, list) else value
 
 
 def resolved(loaded: LoadedRecipe, made: Plan) -> _View:

@@ -25,15 +25,13 @@ def export(
     port: Any, plan: Plan, arguments: tuple[Any, ...], progress: Callable[[str, int, int], None]
 ) -> Exported:
     """Trace and translate; raise StepError where the program is not the model that the recipe declares."""
-    import torch
-
     from engine import traced
     from engine.graph import provenance
     from engine.sources import ranges
 
     progress("torch.export traces the model", 0, 3)
     try:
-        program = torch.export.export(port, arguments, dynamic_shapes=(shapes(plan),), strict=False)
+        program = trace(port, plan, arguments)
     except Exception as error:  # process edge: the exporter and the customer's code may raise anything
         if "Constraints violated" in str(error):
             raise narrowed(port, plan, arguments, error) from error
@@ -43,17 +41,7 @@ def export(
     _refuse_random(study)
     progress("translating to ONNX", 1, 3)
     try:
-        # A program that is already traced leaves torch.onnx.export nothing to fall back from.
-        onnx_program = torch.onnx.export(
-            program,
-            dynamo=True,
-            opset_version=plan.opset,
-            input_names=list(plan.inputs),
-            output_names=list(plan.outputs),
-            verbose=False,
-            optimize=False,
-        )
-        assert onnx_program is not None
+        onnx_program = translate(program, plan)
         before = onnx_program.model.clone()
         if not study.fragile:
             onnx_program.optimize()
@@ -77,6 +65,31 @@ def export(
     )
 
 
+def trace(port: Any, plan: Plan, arguments: tuple[Any, ...]) -> Any:
+    """The model as torch.export's program with the plan's dynamic axes."""
+    import torch
+
+    return torch.export.export(port, arguments, dynamic_shapes=(shapes(plan),), strict=False)
+
+
+def translate(program: Any, plan: Plan) -> Any:
+    """A program as torch.onnx's own, not optimised; its ``exported_program`` has nodes named like the ONNX values."""
+    import torch
+
+    # A program that is already traced leaves torch.onnx.export nothing to fall back from.
+    translated = torch.onnx.export(
+        program,
+        dynamo=True,
+        opset_version=plan.opset,
+        input_names=list(plan.inputs),
+        output_names=list(plan.outputs),
+        verbose=False,
+        optimize=False,
+    )
+    assert translated is not None
+    return translated
+
+
 def shapes(plan: Plan) -> tuple[dict[int, Any], ...]:
     import torch
 
@@ -93,8 +106,6 @@ def shapes(plan: Plan) -> tuple[dict[int, Any], ...]:
 
 def narrowed(port: Any, plan: Plan, arguments: tuple[Any, ...], error: BaseException) -> StepError:
     """Which axis torch.export does not take as wide as declared, what it would take, and the line that limits it."""
-    import torch
-
     general, text = failed("torch.export", error), str(error)
     suggested = re.findall(r"^ *(\w+) = (.+)$", text, re.MULTILINE)
     axis, limit = next(((name, limit) for name, limit in suggested if name in plan.axes), ("", ""))
@@ -102,7 +113,7 @@ def narrowed(port: Any, plan: Plan, arguments: tuple[Any, ...], error: BaseExcep
         return general
     asked = plan.axes[axis]
     with _guards() as lines, suppress(Exception):  # process edge: it fails as it did before
-        torch.export.export(port, arguments, dynamic_shapes=(shapes(plan),), strict=False)
+        trace(port, plan, arguments)
     bounds = {side: int(number) for side, number in re.findall(r"(min|max)=(\d+)", limit)}
     got = limit if not bounds else f"{bounds.get('min', asked.min)}..{bounds.get('max', asked.max)}"
     return StepError(

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import onnx_ir as ir
 
+from engine.errors import StepError
 from engine.graph.bits import Array, orders, same_bits
 
 Difference = tuple[str, str, Array, Array]  # parameter, constant, what it should hold, what it holds
@@ -145,7 +146,8 @@ def _downstream(start: ir.Value) -> Iterator[ir.Value]:
 def _evaluate(value: ir.Value) -> Array | None:
     """The value by ONNX's reference implementation, None when it depends on an input or cannot be computed."""
     import onnx
-    from onnx.reference import ReferenceEvaluator
+
+    from engine.graph import reference
 
     nodes: dict[ir.Node, None] = {}
     feeds: dict[str, Array] = {}
@@ -174,10 +176,11 @@ def _evaluate(value: ir.Value) -> Array | None:
         ],
     )
     try:
-        (result,) = ReferenceEvaluator(made).run(None, feeds)
-    except (NotImplementedError, RuntimeError, TypeError, ValueError, KeyError, IndexError, AttributeError):
+        (result,) = reference.Reference(made).run(feeds).values()
+    except StepError:
         return None  # no reference implementation for this: not explained
-    return np.asarray(result)
+    found: Array = result
+    return found
 
 
 def contains(part: Array, whole: Array) -> bool:

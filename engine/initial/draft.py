@@ -15,6 +15,7 @@ from engine.initial.asked import Asked
 from engine.initial.findings import Findings
 from engine.plan import DEFAULT_OPSET
 from engine.recipe import Exporter, FloatType
+from engine.writing import flow, scalar
 
 _WIDTH = 108
 _NO_NAMES = {
@@ -53,7 +54,7 @@ def text(asked: Asked, found: Findings, choices: Choices, folder: Path, schema: 
             " comment says how a choice was made. DECIDE marks what could not be found out: a person has to"
             " settle it before this recipe stands for a requirement.", ""
         ),
-        ["portwright: 1", f"name: {_name(asked)}", f"about: {found.module}, {_size(found.parameters)}.", ""],
+        ["portwright: 1", f"name: {scalar(_name(asked))}", f"about: {found.module}, {_size(found.parameters)}.", ""],
         _model(asked, folder),
         list(_axes(found)),
         list(_inputs(found)),
@@ -88,24 +89,19 @@ def _size(parameters: int) -> str:
     return f"{parameters} parameters"
 
 
-def _quoted(path: str) -> str:
-    plain = re.fullmatch(r"[A-Za-z0-9_./-]+(:[A-Za-z0-9_]+)?", path)
-    return path if plain else "'" + path.replace("'", "''") + "'"
-
-
 def relative(path: str, folder: Path) -> str:
     return Path(os.path.relpath(path, folder)).as_posix()
 
 
 def _model(asked: Asked, folder: Path) -> list[str]:
     if asked.onnx:
-        return [f"model: {{onnx: {_quoted(relative(asked.file, folder))}}}", ""]
-    lines = ["model:", f"  python: {_quoted(f'{relative(asked.file, folder)}:{asked.function}')}"]
+        return [f"model: {{onnx: {scalar(relative(asked.file, folder))}}}", ""]
+    lines = ["model:", f"  python: {scalar(f'{relative(asked.file, folder)}:{asked.function}')}"]
     if asked.weights is not None:
         path = str(asked.weights.path)
-        package = f"package: {asked.weights.package}, " if asked.weights.package else ""
+        package = f"package: {scalar(asked.weights.package)}, " if asked.weights.package else ""
         inside = path if package else relative(path, folder)
-        lines.append(f"  weights: {{{package}path: {_quoted(inside)}}}")
+        lines.append(f"  weights: {{{package}path: {scalar(inside)}}}")
     return [*lines, ""]
 
 
@@ -124,7 +120,7 @@ def _axes(found: Findings) -> Iterator[str]:
                 "DECIDE the range and the usual size: they are a guess, the engine takes no other size.", "  "
             )
         axis = item.axis
-        yield f"  {name}: {{min: {axis.min}, opt: {axis.opt}, max: {axis.max}}}"
+        yield f"  {scalar(name)}: {{min: {axis.min}, opt: {axis.opt}, max: {axis.max}}}"
     yield ""
 
 
@@ -134,7 +130,7 @@ def _inputs(found: Findings) -> Iterator[str]:
         for line in item.why:
             yield from _comment(line, "  ")
         values = f", values: {item.values}" if item.values else ""
-        yield f"  {name}: {{dtype: {item.dtype}, shape: [{', '.join(map(str, item.shape))}]{values}}}"
+        yield f"  {scalar(name)}: {{dtype: {item.dtype}, shape: {flow(item.shape)}{values}}}"
     for name, default in found.left_out.items():
         told = f"optional (default {default[:60]}). DECIDE; --input {name}:DTYPE takes it in."
         if default != "None":
@@ -147,7 +143,7 @@ def _outputs(found: Findings) -> Iterator[str]:
     yield from _comment(f"Names: {found.outputs_why}.", "")
     for name, why in found.dropped.items():
         yield from _comment(f"Left out: '{name}' {why}.", "")
-    yield f"outputs: [{', '.join(found.outputs)}]"
+    yield f"outputs: {flow(found.outputs)}"
     yield ""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from engine import intake, interpret, workspace
+from engine import breaches, intake, interpret, workspace
 from engine.accept import comparisons
 from engine.comparison import Comparison
 from engine.errors import Failure, StepError
@@ -48,18 +48,21 @@ def choose(asked: Asked, found: Findings, folder: Path, say: Say) -> Choices:
         say("the dynamo exporter does not take it, trying torchscript")
         record = _run(asked, found, choices, folder, say)
     _require_run(record)
-    trouble = _trouble(_compared(record, "parity"), "onnx")
+    shape, trouble = _trouble(record, "parity", "onnx")
     if trouble:
-        raise _wrong(f"in ONNX, still FP32, {trouble}", "the exporter changed what the model computes")
-    trouble = _trouble(_compared(record, "rehearse"), "engine")
+        begins = "; ".join(_places(record, folder, shape, say))
+        raise _wrong(
+            f"in ONNX, still FP32, {trouble}", begins, "the exporter changed what the model computes"
+        )
+    trouble = _trouble(record, "rehearse", "engine")[1]
     if trouble and asked.base is None and choices.base != "fp32":
         say(f"rehearsed in {choices.base}, {trouble}; trying fp32")
         choices = replace(choices, base="fp32", base_why=_why_not_half(choices.base, trouble, record))
         record = _run(asked, found, choices, folder, say)
         _require_run(record)
-        trouble = _trouble(_compared(record, "rehearse"), "engine")
+        trouble = _trouble(record, "rehearse", "engine")[1]
     if trouble:
-        raise _wrong(f"rehearsed in {choices.base}, {trouble}", "try another --base")
+        raise _wrong(f"rehearsed in {choices.base}, {trouble}", _begins(record), "try another --base")
     return _limited(choices, record)
 
 
@@ -112,31 +115,50 @@ def _compared(record: Record, step: str) -> Sequence[Comparison]:
     return comparisons(result) if result is not None else ()
 
 
-def _trouble(found: Sequence[Comparison], key: str) -> str:
-    """Why these comparisons cannot be the start of a limit; empty when they can."""
+def _trouble(record: Record, step: str, key: str) -> tuple[str, str]:
+    """The shape at which a step's comparisons cannot be the start of a limit, and why; empty when they can."""
+    found = _compared(record, step)
     if not found:
-        return "nothing was compared"
+        return "", "nothing was compared"
     for item in found:
+        where = f"{item.output} at {item.shape} ({sizes_text(record.plan.shapes[item.shape])})"
         if item.problem:
-            return f"{item.output} at {item.shape}: {item.problem}"
+            return item.shape, f"{where}: {item.problem}"
         if item.rel_l2 is None or item.max_abs is None or not math.isfinite(item.max_abs):
-            return f"{item.output} at {item.shape} has no finite error"
+            return item.shape, f"{where} has no finite error"
         if item.rel_l2 > _WORST[key]:
-            return (
-                f"{item.output} at {item.shape} is off by {item.rel_l2:.2g} of its norm,"
+            return item.shape, (
+                f"{where} is off by {item.rel_l2:.2g} of its norm,"
                 f" more than the {_WORST[key]:g} that rounding can explain"
             )
-    return ""
+    return "", ""
 
 
-def _wrong(symptom: str, fix: str) -> StepError:
-    return StepError(f"no limits were made: {symptom}", klass="numeric", fix=fix)
+def _places(record: Record, folder: Path, shape: str, say: Say) -> list[str]:
+    """Where the graph leaves the model, looked for on the sample at ``shape``."""
+    if not shape:
+        return []
+    say(f"looking for the place on the sample {shape}")
+    limits = Limits(rel_l2=_WORST["onnx"])
+    judged = replace(record, plan=replace(record.plan, accept=Accept(limits, limits)))
+    out = (folder / "port").resolve()
+    return breaches.places(interpret.locate(judged, out, f"samples/{shape}.npz", lambda event: None))
+
+
+def _wrong(symptom: str, cause: str, fix: str) -> StepError:
+    return StepError(f"no limits were made: {symptom}", klass="numeric", cause=cause, fix=fix)
+
+
+def _begins(record: Record) -> str:
+    """The first place at which the rehearsal saw numbers leave the range of their type; empty for none."""
+    result = record.result("rehearse")
+    issues = result.issues if result else ()
+    return next((issue.symptom for issue in issues if issue.disposition == "open"), "")
 
 
 def _why_not_half(base: str, trouble: str, record: Record) -> str:
-    result = record.result("rehearse")
-    begins = [issue.symptom for issue in result.issues if issue.disposition == "open"] if result else []
-    first = f" {begins[0]}." if begins else ""
+    begins = _begins(record)
+    first = f" {begins}." if begins else ""
     return f"FP32: rehearsed in {base}, {trouble}.{first} DECIDE: {base} with overrides may do."
 
 

@@ -40,10 +40,15 @@ def run(asked: Asked, folder: Path, force: bool, say: Say) -> Written:
     Raises RecipeError for what the user can mend, StepError for what the model does.
     """
     target = folder / FILE
+    if target.is_dir():
+        raise RecipeError(
+            f"{target}: is a folder, so no recipe can be written there", hint="give another -o DIR"
+        )
     if target.exists() and not force:
         raise RecipeError(
             f"{target}: is there already", hint="give --force to overwrite it, or another -o DIR"
         )
+    _require_writable(folder)
     with tempfile.TemporaryDirectory(prefix="portwright-init-") as scratch:
         found = explore(asked, Path(scratch), say)
         choices = measure.choose(asked, found, Path(scratch).resolve() / "draft", say)
@@ -51,6 +56,18 @@ def run(asked: Asked, folder: Path, force: bool, say: Say) -> Written:
     text = draft.text(asked, found, choices, folder.resolve(), _schema_for(folder, force))
     _write(target, text)
     return Written(target, tuple(draft.decisions(text)))
+
+
+def _require_writable(folder: Path) -> None:
+    """Minutes of work are not to be lost to a folder that takes no file. Makes nothing that stays."""
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(place))
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise RecipeError(
+            f"{folder}: cannot be written to: {error.strerror}", hint="give another -o DIR"
+        ) from None
 
 
 def explore(asked: Asked, scratch: Path, say: Say) -> Findings:

@@ -6,16 +6,13 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from engine import document as documents
-from engine import schema
+from engine import schema, writing
 from engine.document import Document
 from engine.errors import RecipeError
 from engine.lock.model import Lock
-from engine.plain import from_plain, to_plain
+from engine.plain import from_plain, to_plain, without_none
 
 SUFFIX = documents.LOCK_SUFFIX
 SCHEMA = "lock.schema.json"
@@ -34,9 +31,7 @@ def beside(recipe: Path) -> Path:
 
 def render(lock: Lock, recipe: Path) -> str:
     """The text of a lock. Editors are pointed at its schema where the one of ``recipe`` has it as a neighbour."""
-    data = _without_none(to_plain(lock))
-    body = yaml.dump(data, Dumper=_Dumper, default_flow_style=False, width=10**6, allow_unicode=True)
-    return _pointer(recipe) + _HEAD + body
+    return _pointer(recipe) + _HEAD + writing.text(without_none(to_plain(lock)), sort=True)
 
 
 def write(text: str, target: Path) -> None:
@@ -85,27 +80,3 @@ def _pointer(recipe: Path) -> str:
     if found is None or not (recipe.parent / found[1] / SCHEMA).is_file():
         return ""
     return f"# yaml-language-server: $schema={found[1]}{SCHEMA}\n"
-
-
-def _without_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_none(item) for key, item in value.items() if item is not None}
-    return [_without_none(item) for item in value] if isinstance(value, list) else value
-
-
-class _Dumper(yaml.SafeDumper):
-    """Block style; text that the recipe language would read as something else is quoted."""
-
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-        super().increase_indent(flow, False)
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    plain = isinstance(documents.resolve(text), str)
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else "'")
-
-
-_Dumper.add_representer(str, _text)

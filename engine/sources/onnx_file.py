@@ -121,11 +121,11 @@ def opened(path: Path) -> ir.Model:
         return model
     except StepError as error:
         raise StepError(error.failure.symptom, cause=error.failure.cause, fix=error.failure.fix,
-                        where=_WHERE, evidence=error.failure.evidence) from error  # fmt: skip
+                        where=_WHERE, evidence=error.failure.evidence, usage=True) from error  # fmt: skip
     except Exception as error:  # process edge: protobuf and onnx_ir have their own types
         text = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise StepError(
-            f"{path.name} is not valid ONNX: {text}", where=_WHERE, evidence=str(error)[:2000]
+            f"{path.name} is not valid ONNX: {text}", where=_WHERE, evidence=str(error)[:2000], usage=True
         ) from error
 
 

@@ -39,7 +39,19 @@ STEPS: tuple[Step, ...] = (
     Step("score", "here", "task metrics on labelled data", "accept.task"),
 )  # fmt: skip
 
+# The same steps where the port starts from an ONNX file.
+_OF_A_FILE = {
+    "source": "open the ONNX file, make seeded samples, compute references with ONNX Runtime",
+    "export": "take the ONNX file over as it is",
+    "parity": "ONNX Runtime against the ONNX file given, FP32",
+}
+
 NAMES: tuple[str, ...] = tuple(step.name for step in STEPS)
+
+
+def does(step: Step, source: str) -> str:
+    """What a step does in a port whose model comes from ``source`` (see PlannedModel)."""
+    return _OF_A_FILE.get(step.name, step.does) if source == "onnx" else step.does
 
 
 def by_name(name: str) -> Step:

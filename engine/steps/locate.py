@@ -126,9 +126,4 @@ def _program(context: Context, port: Any) -> Any:
     plan = context.plan
     inputs = samples.read(context.samples("export"), "input")
     arguments = tuple(torch.from_numpy(inputs[name].copy()) for name in plan.inputs)
-    program = torch.export.export(port, arguments, dynamic_shapes=(dynamo.shapes(plan),), strict=False)
-    translated = torch.onnx.export(
-        program, dynamo=True, opset_version=plan.opset, verbose=False, optimize=False
-    )
-    assert translated is not None
-    return translated.exported_program
+    return dynamo.translate(dynamo.trace(port, plan, arguments), plan).exported_program

@@ -1,4 +1,4 @@
-"""ONNX Runtime against PyTorch, both FP32, on the graph that goes on to lowering."""
+"""ONNX Runtime against the reference, both FP32, on the graph that goes on to lowering."""
 
 from __future__ import annotations
 
@@ -43,11 +43,27 @@ def run(context: Context) -> Done:
     looked, exact, told = _in_fp64(context, found)
     providers = list(opened.get_providers())
     return Done(
-        facts={"runtime": "onnxruntime", "providers": providers, "optimised": False, "exact": looked},
+        facts={"runtime": "onnxruntime", "providers": providers, "optimised": False, "exact": looked,
+               "lookups": _lookups(context)},
         measurements={
             "comparisons": to_plain(found), "stress": to_plain(stressed), "exact": exact, "constants": to_plain(told)
         },
     )  # fmt: skip
+
+
+def _lookups(context: Context) -> list[dict[str, Any]]:
+    """How many rows of each table any of the samples compared here reads; ``why`` where that cannot be told."""
+    from engine.stress.lookups import Lookups
+
+    seen = [context.samples(shape) for shape in context.plan.parity_shapes]
+    seen += [context.artifact("stress", case) for case in context.earlier["stress"].artifacts]
+    lookups = Lookups(context.graph)
+    try:
+        for sample in seen if lookups else ():
+            lookups.see(samples.read(sample, "input"))
+    except StepError as error:
+        return [table | {"why": error.failure.symptom} for table in lookups.told()]
+    return lookups.told()
 
 
 def _in_fp64(
@@ -77,7 +93,8 @@ def _in_fp64(
             if wanted and all(np.isfinite(value).all() for value in wanted.values()):
                 given.append(sensitivity.Sample(feeds, samples.read(path, "fp32"), wanted, graph.run(feeds)))
         if not given:
-            return "not run: there is no reference in FP64", [], ()
+            noise = context.earlier["stress"].facts["noise"]
+            return noise if noise != "run" else "not run: no outputs in FP64 are finite", [], ()
         count = np.cumsum([min(_rows(value) for value in sample.exact.values()) for sample in given])
         enough = given[: int(np.searchsorted(count, _ENOUGH)) + 1]
         told = sensitivity.tell(context.graph, enough) if strict else ()

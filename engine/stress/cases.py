@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from engine import samples
 from engine.plan import Plan, PlannedCase, PlannedInput
-from engine.stress import kinds
+from engine.stress import compared, kinds
 from engine.stress.content import Content
 
 LONG = ("mask-right", "mask-left", "mask-one")  # what a mask lets through adds up along its axis
@@ -90,6 +90,10 @@ def _values(plan: Plan, content: Content, little: Mapping[str, int]) -> Iterator
             yield Case(f"{kind.name}{suffix}", kind.name, little, why, within, changes)
             if kind.name in LONG and (sizes := _long(plan, plan.inputs[group[0]])):
                 yield Case(f"{kind.name}{suffix}.long", kind.name, sizes, why, within, changes)
+    for name, form in forms.items():
+        if form in ("integer", "index") and name in content.compared:
+            for end, why, changed in compared.changes(plan, name, content.compared[name], little):
+                yield Case(f"{compared.KIND}.{name}{end}", compared.KIND, little, why, changes=changed)
 
 
 def _long(plan: Plan, item: PlannedInput) -> dict[str, int]:

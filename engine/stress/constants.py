@@ -27,7 +27,9 @@ def claim(parity: StepResult, evidence: str) -> Claim:
     told = [item for item in found if item["sigma"] <= TOLD]
     if why != "run" or not told:
         nothing = (
-            "no output tells a constant from rounding" if found else "looked at with accept.rounding only"
+            "no constant moves an output by more than rounding does"
+            if found
+            else "estimated only where the recipe sets accept.rounding"
         )
         why = nothing if why == "run" else why.removeprefix("not run: ")
         return Claim(NAME, "not run", _LIMIT, why=why)

@@ -1,29 +1,37 @@
-"""What a graph contains that decides which inputs are hard for it: its ops, and which inputs are indices."""
+"""What a graph contains that decides which inputs are hard for it: its ops, its indices, what it compares with."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-# Ops behind which a tensor still holds the indices or the condition that came in.
-_PASSING = frozenset({
+# Ops behind which a tensor holds the very numbers that came in.
+_SAME = frozenset({
     "Cast", "Reshape", "Unsqueeze", "Squeeze", "Expand", "Slice", "Concat", "Identity", "Flatten", "Transpose",
-    "Where", "Add", "Sub", "Gather", "GatherND", "Tile", "Split", "Clip", "Max", "Min",
+    "Gather", "GatherND", "Tile", "Split",
 })  # fmt: skip
+# Ops behind which it still holds the indices or the condition.
+_PASSING = _SAME | {"Where", "Add", "Sub", "Clip", "Max", "Min"}
 _INDEX = {
     "Gather": 1, "GatherElements": 1, "GatherND": 1, "ScatterElements": 1, "ScatterND": 1, "OneHot": 0,
 }  # fmt: skip
+_COMPARING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
+_MOST_COMPARED = 1024  # elements of a constant that are looked at: more is data, not special cases
 _DEEPEST = 64
 
 
 @dataclass(frozen=True)
 class Content:
-    """``ops`` are the op types anywhere in the graph, ``indices`` the inputs that select elements."""
+    """``ops`` are the op types anywhere in the graph, ``indices`` the inputs that select elements.
+
+    ``compared`` holds for whole-numbered inputs the constants that the graph compares their numbers with.
+    """
 
     ops: frozenset[str]
     indices: frozenset[str]
+    compared: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def any_of(self, *ops: str) -> tuple[str, ...]:
         """Those of ``ops`` that the graph contains, in the order given."""
@@ -36,21 +44,46 @@ def read(model: ir.Model) -> Content:
     for function in model.functions.values():
         nodes += function.all_nodes()
     indices = {value.name for value in model.graph.inputs if value.name and _selects(value)}
-    return Content(frozenset(node.op_type for node in nodes), frozenset(indices))
+    compared = {
+        value.name: numbers
+        for value in model.graph.inputs
+        if value.name
+        and value.dtype is not None
+        and value.dtype.is_integer()
+        and (numbers := _compared(value))
+    }
+    return Content(frozenset(node.op_type for node in nodes), frozenset(indices), compared)
+
+
+def uses(value: ir.Value, through: frozenset[str] = _PASSING) -> Iterator[tuple[ir.Node, int]]:
+    """Where a tensor is used, as node and place, also behind the ops of ``through``."""
+    yield from _uses(value, through, 0, set())
 
 
 def _selects(value: ir.Value) -> bool:
     """Does an input reach the index operand of an op through ops that keep its numbers?"""
-    return any(_INDEX.get(node.op_type) == place for node, place in _uses(value, 0, set()))
+    return any(_INDEX.get(node.op_type) == place for node, place in uses(value))
 
 
-def _uses(value: ir.Value, depth: int, seen: set[int]) -> Iterator[tuple[ir.Node, int]]:
+def _compared(value: ir.Value) -> tuple[float, ...]:
+    found: set[float] = set()
+    for node, place in uses(value, _SAME):
+        other = node.inputs[1 - place] if node.op_type in _COMPARING else None
+        tensor = ir.convenience.get_const_tensor(other) if other is not None else None
+        if tensor is not None and tensor.size <= _MOST_COMPARED:
+            found |= {float(number) for number in tensor.numpy().reshape(-1)}
+    return tuple(sorted(found))
+
+
+def _uses(
+    value: ir.Value, through: frozenset[str], depth: int, seen: set[int]
+) -> Iterator[tuple[ir.Node, int]]:
     if id(value) in seen or depth > _DEEPEST:
         return
     seen.add(id(value))
     for use in value.uses():
         yield use.node, use.idx
         first = use.idx == 0 or use.node.op_type in ("Concat", "Where", "Add", "Sub", "Max", "Min")
-        if use.node.op_type in _PASSING and first:
+        if use.node.op_type in through and first:
             for output in use.node.outputs:
-                yield from _uses(output, depth + 1, seen)
+                yield from _uses(output, through, depth + 1, seen)

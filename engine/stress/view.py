@@ -56,13 +56,42 @@ def beyond_limits(stress: StepResult | None, parity: StepResult | None) -> list[
     if stress is None or parity is None or parity.status != "ok":
         return []
     error, held = rounding.claim(parity, ""), constants.claim(parity, "")
-    lines = [f"Against FP64 the graph's error is not told: {error.why}."]
+    checked, estimated = f"not run: {error.why}", f"not run: {held.why}"
     if error.value is not None:
-        lines = [
-            f"Against FP64 the graph is {number(error.value)} times as far off as PyTorch in FP32 ({error.where})."
-        ]
-    told = f"of the constants, {held.where}, the worst estimate is {number(held.value)} of what rounding explains"
-    return [*lines, f"Constants: {held.why if held.value is None else told}."]
+        checked = (
+            "graph and model were computed again in FP64, where hardly any rounding is left. They differ by"
+            f" {number(error.value)} times the rounding error of the model in FP32 (output {error.where});"
+            f" more than {rounding.MOST:g} would be no rounding but another computation"
+        )
+    if held.value is not None:
+        estimated = (
+            "the outputs in FP64 tell by how much constants of the graph differ from the model's. The worst is"
+            f" {held.where}, with {number(held.value)} times what rounding to FP32 explains"
+        )
+    return [f"Same computation: {checked}.", f"Same constants: {estimated}."]
+
+
+def looked_up(facts: Mapping[str, Any]) -> list[str]:
+    """How much of each table the samples of parity have read."""
+    return [
+        f"Looked up by {', '.join(f'`{name}`' for name in table['inputs'])} in `{table['table']}`: "
+        + (f"not told ({table['why']})" if "why" in table
+           else f"{table['read']:,} of {table['rows']:,} rows read by any sample" + _unread(table))
+        + "."
+        for table in facts.get("lookups", ())
+    ]  # fmt: skip
+
+
+def _unread(table: Mapping[str, Any]) -> str:
+    left = table["rows"] - table["read"]
+    return f"; a number that reads one of the other {left:,} was not tried" if left else ""
+
+
+def place(divergence: Mapping[str, Any]) -> str:
+    """The node of a divergence, its module and its line of the model's source, as far as they are known."""
+    text = f"`{divergence['node']}` ({divergence['op']})"
+    text += f" in `{divergence['module']}`" if divergence["module"] else ""
+    return text + (f", from {divergence['source']}" if divergence["source"] else "")
 
 
 def located(facts: Mapping[str, Any]) -> list[str]:
@@ -72,16 +101,14 @@ def located(facts: Mapping[str, Any]) -> list[str]:
         return []
     lines = [f"Looked for on the sample `{found['sample']}`."]
     if found.get("stage"):
-        lines.append(f"The graph is right before the step {found['stage']} and wrong after it.")
+        lines.append(f"The step {found['stage']} wrote the first graph that is wrong.")
     divergence = found.get("divergence")
     if divergence is None:
         return [*lines, f"No node could be named: {found.get('why', 'it was not looked for')}."]
-    place = f"`{divergence['node']}` ({divergence['op']})"
-    place += f" in `{divergence['module']}`" if divergence["module"] else ""
-    place += f", from {divergence['source']}" if divergence["source"] else ""
     index = ", ".join(map(str, divergence["index"]))
     lines.append(
-        f"First tensor that differs from {found['compared_with']}: `{divergence['value']}` of {place};"
+        f"First tensor that differs from {found['compared_with']}: `{divergence['value']}` of"
+        f" {place(divergence)};"
         f" relative error {number(divergence['error'])}."
     )
     lines.append(f"At [{index}] it should be {divergence['expected']} and is {divergence['got']}.")

@@ -1,0 +1,101 @@
+"""The tables of the port report: what was compared, the precision map, the engine and the figures of the bench."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from engine.accept import comparisons
+from engine.comparison import Comparison
+from engine.record import Record
+from engine.values import StepResult
+from engine.wording import number, pattern_of, sizes_text
+
+
+def compared(result: StepResult | None) -> list[dict[str, str]]:
+    """One row a comparison of a step."""
+    return [_comparison(item) for item in comparisons(result)] if result else []
+
+
+def _comparison(item: Comparison) -> dict[str, str]:
+    return {
+        "output": item.output,
+        "shape": item.shape,
+        "max_abs": number(item.max_abs),
+        "mean_abs": number(item.mean_abs),
+        "rel_l2": number(item.rel_l2),
+        "cosine": number(item.cosine),
+        "problem": item.problem,
+    }
+
+
+def exporters(record: Record) -> list[dict[str, str]]:
+    """With ``exporter: both``: each graph against the reference, then one against the other."""
+    result = record.result("export")
+    plain: Any = result.measurements.get("exporters", {}) if result else {}
+    titles = {"dynamo": "dynamo", "torchscript": "torchscript", "apart": "torchscript against dynamo"}
+    return [
+        {"graph": title, **_comparison(Comparison(**item))}
+        for key, title in titles.items()
+        for item in plain.get(key, [])
+    ]
+
+
+def half(record: Record) -> list[dict[str, str]]:
+    """PyTorch itself in half precision, for scale."""
+    result = record.result("rehearse")
+    plain: Any = result.measurements.get("half", []) if result else []
+    return [_comparison(Comparison(**item)) for item in plain]
+
+
+def precision(record: Record) -> dict[str, Any]:
+    facts = record.facts("lower")
+    if not facts:
+        return {}
+    groups: dict[str, Counter[str]] = {}
+    for module, types in facts["modules"].items():
+        groups.setdefault(pattern_of(module), Counter()).update(types)
+    rows = [
+        {"module": f"`{module}`" if module else "(root)", "types": ", ".join(f"{kind} x {count}"
+         for kind, count in sorted(types.items()))}
+        for module, types in sorted(groups.items())
+    ]  # fmt: skip
+    return {"rows": rows, "overrides": facts["overrides"], "base": facts["base"], "io": facts["io"]}
+
+
+def build(facts: Mapping[str, Any], record: Record, prefix: str) -> dict[str, Any]:
+    result = record.result("build")
+    if not facts or result is None or result.status != "ok":
+        return {}
+    engine = result.artifacts["engine"]
+    return {
+        "path": prefix + engine.path,
+        "bytes": f"{engine.bytes:,}",
+        "mib": f"{engine.bytes / 2**20:.1f}",
+        "digest": engine.digest,
+        "toolchain": f"{facts['module']} {facts['version']}",
+        "target": facts["target"] or "none named",
+        "loads": facts["loads"],
+        "layers": facts["network_layers"],
+        "proof": facts["types_proof"],
+        "plan_proof": facts["plan_proof"],
+        "fusion": [{"what": key, "count": value} for key, value in facts["fusion"].items()],
+        "fused_types": facts["fused_types"],
+        "findings": facts["findings"],
+    }
+
+
+def bench(record: Record) -> dict[str, Any]:
+    result = record.result("bench")
+    if result is None or result.status != "ok":
+        return {}
+    figures = result.measurements["milliseconds"]
+    return {
+        "shape": f"{result.facts['shape']} ({sizes_text(result.facts['sizes'])})",
+        "rounds": result.measurements["rounds"],
+        "threads": result.measurements["threads"],
+        "rows": [{"name": name, "p50": f"{item['p50']:.1f}", "p99": f"{item['p99']:.1f}",
+                  "min": f"{item['min']:.1f}"}
+                 for name, item in figures.items()],
+    }  # fmt: skip
