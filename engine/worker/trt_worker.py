@@ -360,9 +360,7 @@ class Build:
 def member(session: Session, enum: str, name: str) -> Any:
     known = getattr(session.trt, enum).__members__
     if name not in known:
-        raise refusal(
-            "NO_MEMBER", f"{session.product} has no {enum} {name}; it has {', '.join(sorted(known))}"
-        )
+        raise refusal("NO_MEMBER", f"{session.product} has no {enum} {name}; it has {', '.join(sorted(known))}")
     return known[name]
 
 
