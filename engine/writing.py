@@ -18,10 +18,11 @@ _OLD_WORDS = frozenset({"y", "n", "yes", "no", "on", "off"})
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]")
 
 
-def text(data: Mapping[str, Any], sort: bool = False) -> str:
-    """A mapping as a file; with ``sort`` the keys of every mapping are in order."""
-    data = _sorted(data) if sort else data
-    return "\n".join(_mapping(data, "")) + "\n" if data else "{}\n"
+def text(data: Mapping[str, Any], for_diffs: bool = False) -> str:
+    """A mapping as a file; ``for_diffs`` with every mapping sorted and one item of a list a line."""
+    data = _sorted(data) if for_diffs else data
+    width = 0 if for_diffs else _WIDTH
+    return "\n".join(_mapping(data, "", width)) + "\n" if data else "{}\n"
 
 
 def _sorted(value: Any) -> Any:
@@ -60,33 +61,33 @@ def quoted(word: str) -> str:
     return _UNSAFE.sub(lambda hit: f"\\u{ord(hit[0]):04x}", json.dumps(word, ensure_ascii=False))
 
 
-def _mapping(data: Mapping[str, Any], pad: str) -> Iterator[str]:
+def _mapping(data: Mapping[str, Any], pad: str, width: int) -> Iterator[str]:
     for key, value in data.items():
-        yield from _entry(f"{pad}{scalar(key)}:", value, pad)
+        yield from _entry(f"{pad}{scalar(key)}:", value, pad, width)
 
 
-def _entry(head: str, value: Any, pad: str) -> Iterator[str]:
+def _entry(head: str, value: Any, pad: str, width: int) -> Iterator[str]:
     """One value below or behind ``head``; a list of plain values stays on one line where it fits."""
     nested = isinstance(value, Mapping | list | tuple) and len(value) > 0
     short = not isinstance(value, Mapping) and not any(
         isinstance(item, Mapping | list | tuple) for item in (value if nested else ())
     )
     line = f"{head} {flow(value)}" if short or not nested else ""
-    if line and (not nested or len(line) <= _WIDTH):
+    if line and (not nested or len(line) <= width):
         yield line
     elif isinstance(value, Mapping):
         yield head
-        yield from _mapping(value, f"{pad}  ")
+        yield from _mapping(value, f"{pad}  ", width)
     else:
         yield head
         for item in value:
-            yield from _item(item, f"{pad}  ")
+            yield from _item(item, f"{pad}  ", width)
 
 
-def _item(item: Any, pad: str) -> Iterator[str]:
+def _item(item: Any, pad: str, width: int) -> Iterator[str]:
     if isinstance(item, Mapping) and item:
-        first, *rest = _mapping(item, f"{pad}  ")
+        first, *rest = _mapping(item, f"{pad}  ", width)
         yield f"{pad}- {first.lstrip(' ')}"
         yield from rest
     else:
-        yield from _entry(f"{pad}-", item, pad)
+        yield from _entry(f"{pad}-", item, pad, width)

@@ -504,10 +504,10 @@ def test_a_wrong_type_in_the_stored_lock_is_said(
     original = file.read_text()
     for old, new in (
         ("fp16: 20", "fp16: 19"), ("Conv: 9", "Conv: 8"), ("opset: 18", "opset: 17"), ("bytes: 4", "bytes: 5"),
-        ("layers: 13", "layers: 14"), ("onnx: 1", "onnx: 2"), ("outcome: not run", "outcome: pass"),
-        ("limit: <= 0.05", "limit: <= 0.06"), ("- node_linear", "- node_other"),
+        ("layers: 13", "layers: 14"), ('onnx: "1', 'onnx: "2'), ("outcome: not run", "outcome: pass"),
+        ('limit: "<= 0.05"', 'limit: "<= 0.06"'), ("- node_linear", "- node_other"),
         ("verdict: accepted", "verdict: not accepted"), ("target: sm89", "target: sm80"),
-        ("portwright: 0", "portwright: 1"),
+        ('portwright: "0', 'portwright: "1'),
     ):  # fmt: skip
         assert old in original
         file.write_text(original.replace(old, new, 1))

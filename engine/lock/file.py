@@ -31,7 +31,7 @@ def beside(recipe: Path) -> Path:
 
 def render(lock: Lock, recipe: Path) -> str:
     """The text of a lock. Editors are pointed at its schema where the one of ``recipe`` has it as a neighbour."""
-    return _pointer(recipe) + _HEAD + writing.text(without_none(to_plain(lock)), sort=True)
+    return _pointer(recipe) + _HEAD + writing.text(without_none(to_plain(lock)), for_diffs=True)
 
 
 def write(text: str, target: Path) -> None:
