@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -36,6 +36,7 @@ def choose(path: Path, options: Options, progress: Callable[[str, int, int], Non
     subject = Subject(path, options.sizes)
     candidates = Candidates(options.toolchain, axis_sizes.tried(options.sizes), options.rules, options.folder)
     repair = Repair(subject, candidates)
+    options = replace(options, wider_integers=False)  # no line of a recipe could say it
     answers, _ = rounds_of([repair], options, progress)
     model = subject.model if subject.changed else None
     return Chosen(model, tuple(repair.used.values()), repair.remaining(answers[0]), _lines(path, repair, candidates))

@@ -31,6 +31,7 @@ class Options:
     sizes: Sizes = field(default_factory=dict)
     rules: Collection[str] | None = None
     any_io_types: bool = False
+    wider_integers: bool = True  # integer types that TensorRT lacks may be computed in wider ones
     target: str | None = None
     seconds: int = SECONDS
     folder: Path | None = None
@@ -87,7 +88,10 @@ def rounds_of(
                 progress(f"round {number + 1}: rewriting", nth, len(asked))
                 if answers[index].ok or answers[index].stage == "profile":
                     continue
-                if repairs[index].round(answers[index]) or repairs[index].widen(options.any_io_types):
+                changed = repairs[index].round(answers[index])
+                if not changed and options.wider_integers:
+                    changed = repairs[index].widen(options.any_io_types)
+                if changed:
                     rounds[index] += 1
                     again.append(index)
             asked = again
