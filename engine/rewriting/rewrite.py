@@ -31,10 +31,10 @@ class Options:
     sizes: Sizes = field(default_factory=dict)
     rules: Collection[str] | None = None
     any_io_types: bool = False
-    wider_integers: bool = True  # integer types that TensorRT lacks may be computed in wider ones
     target: str | None = None
     seconds: int = SECONDS
     folder: Path | None = None
+    wider_integers: bool = True  # integer types that TensorRT lacks may be computed in wider ones
 
 
 def rewrite_files(
