@@ -116,27 +116,33 @@ def _rewrite(
     model: ir.Model, graph: ir.Graph, rule: Rule, prover: Prover | None, known: Known,
     accepted: list[Application], refused: list[Refusal], limit: int, where: str, at: frozenset[str] | None,
 ) -> Miss | None:  # fmt: skip
-    """Take the first match until there is none; a replacement may make room for another match."""
+    """Pass over the graph until nothing matches any more; a replacement may make room for another match."""
     skip: set[ir.Node] = set()
-    names = Names(model)
+    names: Names | None = None
     nearest: Miss | None = None
     wanted = None if at is None else [node for node in graph if node.name in at]
-    while True:
+    changed = True
+    while changed:
+        changed = False
         within = None if wanted is None else [node for node in wanted if node.graph is graph]
         search = Search(graph, rule, model.opset_imports, known, skip, within)
-        match = next(iter(search), None)
+        for node in search.candidates():
+            match = search.at(node) if node.graph is graph else None  # an earlier match may have taken it
+            if match is None:
+                continue
+            names = names or Names(model)
+            found = _attempt(model, match, prover, known, names)
+            if isinstance(found, Refusal):
+                refused.append(found)
+                skip.add(node)
+                continue
+            changed = True
+            accepted.append(found)
+            if len(accepted) > limit:
+                raise StepError(f"rule {rule.name} keeps matching its own result", klass="op", where=where,
+                                fix="make the replacement something that the pattern does not match")  # fmt: skip
         nearest = nearest or search.nearest
-        if match is None:
-            return nearest
-        found = _attempt(model, match, prover, known, names)
-        if isinstance(found, Refusal):
-            refused.append(found)
-            skip.add(match.root)
-            continue
-        accepted.append(found)
-        if len(accepted) > limit:
-            raise StepError(f"rule {rule.name} keeps matching its own result", klass="op", where=where,
-                            fix="make the replacement something that the pattern does not match")  # fmt: skip
+    return nearest
 
 
 def _attempt(

@@ -83,23 +83,29 @@ class Search:
 
     def __iter__(self) -> Iterator[Match]:
         """Matches that share no node, in graph order."""
-        anchors = self.rule.anchors
         taken: set[ir.Node] = set()
-        for node in self.graph if self.within is None else _around(self.rule, self.within):
-            if (node.op_type, node.domain) not in anchors or node in self.skip:
-                continue
-            trail = Trail()
-            match = next(self._at(node, trail, taken), None)
+        for node in self.candidates():
+            match = self.at(node, taken)
             if match is not None:
                 taken |= {n for n in match.nodes if not _stays(self.rule, n, match)}
                 yield match
-            elif self.nearest is None or trail.rank > self.nearest.rank:
-                total = len(self.rule.match.nodes) or 1
-                self.nearest = Miss(
-                    f"{node.name} ({node.op_type})", trail.matched, total, trail.reason, trail.rank
-                )
 
-    def _at(self, node: ir.Node, trail: Trail, taken: set[ir.Node]) -> Iterator[Match]:
+    def candidates(self) -> list[ir.Node]:
+        """The nodes at which a match can be anchored."""
+        anchors = frozenset(self.rule.anchors)
+        nodes = self.graph if self.within is None else _around(self.rule, self.within)
+        return [node for node in nodes if (node.op_type, node.domain) in anchors and node not in self.skip]
+
+    def at(self, node: ir.Node, taken: Collection[ir.Node] = ()) -> Match | None:
+        """The match anchored at ``node`` that uses none of ``taken``; a failure may become ``nearest``."""
+        trail = Trail()
+        match = next(self._at(node, trail, taken), None)
+        if match is None and (self.nearest is None or trail.rank > self.nearest.rank):
+            total = len(self.rule.match.nodes) or 1
+            self.nearest = Miss(f"{node.name} ({node.op_type})", trail.matched, total, trail.reason, trail.rank)
+        return match
+
+    def _at(self, node: ir.Node, trail: Trail, taken: Collection[ir.Node]) -> Iterator[Match]:
         rule = self.rule
         if rule.ops:
             yield from self._of_op(node, trail, taken)
@@ -115,7 +121,7 @@ class Search:
                 else:
                     trail.note(whole, reason)
 
-    def _of_op(self, node: ir.Node, trail: Trail, taken: set[ir.Node]) -> Iterator[Match]:
+    def _of_op(self, node: ir.Node, trail: Trail, taken: Collection[ir.Node]) -> Iterator[Match]:
         bound = by_op.bind(self.rule, node, self.imports.get(node.domain))
         if isinstance(bound, str):
             trail.note(State(), f"it {bound}", right_operator=True)
@@ -153,7 +159,7 @@ def _anchor(pattern: Pattern) -> int:
     return made[0]
 
 
-def _refusal(rule: Rule, state: State, known: dict[ir.Value, Interval], taken: set[ir.Node]) -> str | None:
+def _refusal(rule: Rule, state: State, known: dict[ir.Value, Interval], taken: Collection[ir.Node]) -> str | None:
     """Why a structurally complete match may not be used: overlap, users outside, or ``where``."""
     for node in state.nodes.values():
         if node in taken:
@@ -193,7 +199,7 @@ def _outside_use(rule: Rule, state: State) -> str | None:
 
 def _not_convex(rule: Rule, state: State) -> str | None:
     """With several outputs, an input must not depend on an output: the replacement would feed itself."""
-    if len(rule.match.outputs) < 2:
+    if len(rule.match.outputs) < 2 or len(state.nodes) == 1:
         return None
     outputs = {state.values.get(name) for name in rule.match.outputs}
     inside = set(state.nodes.values())

@@ -61,7 +61,7 @@ def splice(match: Match, after: ir.Model, names: Names) -> list[ir.Node]:
         else:
             added += _share(match.value(name), new, match, names)
     _remove_unused(match)
-    if len(results) > 1:
+    if len(match.nodes) > 1 and len(results) > 1:
         graph.sort()
     return added
 
