@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint fuzz gauntlet mutation-test healthy-exports docs bench-spine bench-check bench-large bench-parity bench-rewrites clean
+.PHONY: demo test lint fuzz gauntlet mutation-test healthy-exports docs bench-spine bench-check bench-large bench-parity bench-matching bench-rewrites clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -47,6 +47,9 @@ bench-large: $(READY)  ## `portwright check` on a recipe of more than 5,000 line
 
 bench-parity: $(READY)  ## parity on MiniLM-L6 with hard inputs against the plain one; the ratio last
 	$(BIN)/python benchmarks/parity.py
+
+bench-matching: $(READY)  ## all rules on a graph of 100,000 nodes; seconds and memory last
+	$(BIN)/python benchmarks/matching.py
 
 bench-rewrites: $(READY)  ## ONNX's node tests through `portwright rewrite`; built before / built after / wrong last
 	$(BIN)/python benchmarks/rewrites.py

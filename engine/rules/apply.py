@@ -10,14 +10,13 @@ import onnx_ir as ir
 from engine.errors import StepError
 from engine.graph import provenance
 from engine.rules import definition, fragment, python_rule
-from engine.rules.interval import Interval
+from engine.rules.interval import Known
 from engine.rules.language import Rule
 from engine.rules.match import Match, Miss, Search
 from engine.rules.refuse import RefusedError
 from engine.rules.splice import Names, splice
 from engine.rules.verdict import Proof
 
-Known = dict[ir.Value, Interval]
 Prover = Callable[[Match, ir.Model, ir.Model, Known], Proof]
 
 
@@ -96,20 +95,35 @@ def apply_at(
 def _sweep(
     model: ir.Model, rule: Rule, prover: Prover | None, at: frozenset[str] | None, where: str
 ) -> tuple[Applications, Miss | None]:
-    before = _count(model)
+    graphs = _graphs(model)
+    before = sum(map(len, graphs))
     accepted: list[Application] = []
     refused: list[Refusal] = []
     nearest: Miss | None = None
-    known: Known = {}
+    known = Known()
     limit = before * max(1, len(rule.ops))
-    for graph in list(model.graphs()):
+    for graph in graphs:
         miss = _rewrite(model, graph, rule, prover, known, accepted, refused, limit, where, at)
         nearest = miss if nearest is None or (miss and miss.rank > nearest.rank) else nearest
-    return Applications(rule.name, tuple(accepted), tuple(refused), before, _count(model)), nearest
+    after = _count(model) if accepted else before
+    return Applications(rule.name, tuple(accepted), tuple(refused), before, after), nearest
+
+
+def _graphs(model: ir.Model) -> list[ir.Graph]:
+    """The model's graph and all in it; most nodes have no attribute that could hold one."""
+    found = [model.graph]
+    for graph in found:  # grows while it is gone through
+        for node in graph:
+            for attribute in node.attributes.values():
+                if attribute.type == ir.AttributeType.GRAPH:
+                    found.append(attribute.as_graph())
+                elif attribute.type == ir.AttributeType.GRAPHS:
+                    found += attribute.as_graphs()
+    return found
 
 
 def _count(model: ir.Model) -> int:
-    return sum(1 for graph in model.graphs() for _ in graph)
+    return sum(map(len, _graphs(model)))
 
 
 def _rewrite(
@@ -124,6 +138,7 @@ def _rewrite(
     changed = True
     while changed:
         changed = False
+        known.unbounded.clear()
         within = None if wanted is None else [node for node in wanted if node.graph is graph]
         search = Search(graph, rule, model.opset_imports, known, skip, within)
         for node in search.candidates():

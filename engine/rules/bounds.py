@@ -15,26 +15,45 @@ import onnx_ir as ir
 
 from engine.rules.bound_rules import FREE, MOVES, READS, RULES, SATURATING, input_of
 from engine.rules.constants import Array, element_type, tensor_of
-from engine.rules.interval import Interval, UnboundedError
+from engine.rules.interval import Interval, Known, UnboundedError
 
 
-def of(value: ir.Value, known: dict[ir.Value, Interval] | None = None) -> Interval:
-    """Bounds of ``value``; ``known`` memoises across calls on one graph."""
-    known = {} if known is None else known
-    stack = [value]
+def of(value: ir.Value, known: Known | None = None) -> Interval:
+    """Bounds of ``value``; ``known`` memoises across calls on one graph, what has no bound included."""
+    known = Known() if known is None else known
+    stack: list[tuple[ir.Value, ir.Value | None]] = [(value, None)]  # with the value that needs it
+    needs: dict[ir.Value, ir.Value | None] = {}
     while stack:
-        top = stack[-1]
+        top, needed_for = stack[-1]
         if top in known:
             stack.pop()
             continue
+        needs.setdefault(top, needed_for)
         node = top.producer()
         open_inputs = [v for v in _needed(node) if v not in known] if node else []
-        if open_inputs and tensor_of(top) is None:
-            stack += open_inputs
+        spoiled = next((v for v in open_inputs if v in known.unbounded), None)
+        if open_inputs and tensor_of(top) is None and spoiled is None and top not in known.unbounded:
+            stack += [(one, top) for one in open_inputs]
             continue
-        known[top] = _bound(top, node, known)
+        try:
+            known[top] = _bound_or_raise(top, node, known, spoiled)
+        except UnboundedError as error:
+            spoilt: ir.Value | None = top
+            while spoilt is not None:  # and whatever waits for it
+                known.unbounded[spoilt] = str(error)
+                spoilt = needs.get(spoilt)
+            raise
         stack.pop()
     return known[value]
+
+
+def _bound_or_raise(top: ir.Value, node: ir.Node | None, known: Known, spoiled: ir.Value | None) -> Interval:
+    """Raises UnboundedError for what was found to have no bound before, and where ``spoiled`` is needed."""
+    if top in known.unbounded:
+        raise UnboundedError(known.unbounded[top])
+    if spoiled is not None and tensor_of(top) is None:
+        raise UnboundedError(known.unbounded[spoiled])
+    return _bound(top, node, known)
 
 
 def _needed(node: ir.Node) -> list[ir.Value]:

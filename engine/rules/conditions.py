@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from engine.rules import bounds
 from engine.rules.constants import axis_of_size, dims_of, element_type, same_shape_source, tensor_of
-from engine.rules.interval import Interval, UnboundedError
+from engine.rules.interval import Known, UnboundedError
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Scope:
     """What a check may look at: all matched values by name, and the bounds found so far on this graph."""
 
     values: Mapping[str, ir.Value | None]
-    known: dict[ir.Value, Interval] = field(default_factory=dict)
+    known: Known = field(default_factory=Known)
 
 
 Check = Callable[[Any, ir.Value, Scope], str | None]

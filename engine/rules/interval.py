@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import onnx_ir as ir
+
 
 class UnboundedError(Exception):
     """No finite bound follows from the graph; the text names the node and the reason."""
@@ -19,3 +21,11 @@ class Interval:
     @property
     def size(self) -> float:
         return max(abs(self.low), abs(self.high))
+
+
+class Known(dict[ir.Value, Interval]):
+    """Bounds found so far on one graph, and why there are none for the values in ``unbounded``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unbounded: dict[ir.Value, str] = {}

@@ -13,7 +13,7 @@ from typing import Any
 import onnx_ir as ir
 
 from engine.rules import by_op, conditions
-from engine.rules.interval import Interval
+from engine.rules.interval import Known
 from engine.rules.language import Rule
 from engine.rules.pattern import Pattern
 from engine.rules.seek import Seeker, State, Trail
@@ -73,12 +73,12 @@ class Search:
         graph: ir.Graph,
         rule: Rule,
         imports: Mapping[str, int],
-        known: dict[ir.Value, Interval] | None = None,
+        known: Known | None = None,
         skip: Collection[ir.Node] = (),
         within: Collection[ir.Node] | None = None,
     ) -> None:
         self.graph, self.rule, self.imports, self.skip, self.within = graph, rule, imports, skip, within
-        self.known = {} if known is None else known
+        self.known = Known() if known is None else known
         self.nearest: Miss | None = None  # among the candidates looked at so far
 
     def __iter__(self) -> Iterator[Match]:
@@ -159,7 +159,7 @@ def _anchor(pattern: Pattern) -> int:
     return made[0]
 
 
-def _refusal(rule: Rule, state: State, known: dict[ir.Value, Interval], taken: Collection[ir.Node]) -> str | None:
+def _refusal(rule: Rule, state: State, known: Known, taken: Collection[ir.Node]) -> str | None:
     """Why a structurally complete match may not be used: overlap, users outside, or ``where``."""
     for node in state.nodes.values():
         if node in taken:
