@@ -36,6 +36,11 @@ def _by_folding(model: ir.Model, left: list[ir.Value]) -> None:
     from onnxscript import optimizer
 
     copy = model.clone()
+    names = {value.name for value in left}
+    outputs = set(copy.graph.outputs)
+    copy.graph.outputs.extend(  # so that folding keeps their names
+        value for node in copy.graph for value in node.outputs if value.name in names and value not in outputs
+    )
     optimizer.fold_constants(
         copy, onnx_shape_inference=True, input_size_limit=_LARGEST, output_size_limit=_LARGEST
     )
