@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from engine.rules import samples
+from engine.rules import samples, suite
 from engine.rules.apply import apply_rule
 from engine.rules.equal import compare
 from engine.rules.language import Rule, Tolerance, load_rule
@@ -171,6 +172,30 @@ def test_samples_have_type_and_shape_and_repeat(kind: str, dtype: str, shape: tu
     made = [samples.make(kind, np.dtype(dtype), shape, np.random.default_rng(3)) for _ in range(2)]
     assert (made[0].shape, made[0].dtype) == (shape, np.dtype(dtype))
     np.testing.assert_array_equal(*made)
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.int4])
+def test_types_that_numpy_lacks(dtype: type) -> None:
+    kind = np.dtype(dtype)
+    made = [
+        samples.make(name, kind, (8, 8), np.random.default_rng(0)).astype(float) for name in ("edges", "huge")
+    ]
+    for array in made:
+        assert np.nanmax(array[np.isfinite(array)]) >= 7
+    assert np.isnan(made[0]).any() == (dtype is not ml_dtypes.int4)
+
+
+def test_spacing_of_bfloat16() -> None:
+    one, near, far = (np.array([x], dtype=ml_dtypes.bfloat16) for x in (1.0, 1.0078125, 1.015625))
+    limit = Tolerance(max_eps=1)
+    assert compare({"y": one}, {"y": near}, limit).why == ""
+    assert compare({"y": one}, {"y": far}, limit).why
+
+
+def test_suite_has_arrays_of_every_type() -> None:
+    (case,) = (case for case in suite.of_ops(["Cast"]) if case.name == "test_cast_FLOAT_to_INT4")
+    assert case.inputs[0].dtype == np.float32
+    assert case.outputs[0].dtype == ml_dtypes.int4
 
 
 def test_samples_reach_the_corners() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
@@ -95,3 +96,16 @@ def same_shape_source(value: ir.Value) -> ir.Value:
         value = node.inputs[0]
         node = value.producer()
     return value
+
+
+def is_real(dtype: np.dtype[Any]) -> bool:
+    """Whether it is a floating-point type; numpy does not say so of those that it lacks."""
+    if dtype.kind != "V":
+        return dtype.kind == "f"
+    return not dtype.name.removeprefix("u").startswith("int")
+
+
+def limits(dtype: np.dtype[Any]) -> Any:
+    """What ``np.finfo`` or ``np.iinfo`` says, also of the types that numpy lacks."""
+    info: Any = ml_dtypes.finfo if is_real(dtype) else ml_dtypes.iinfo
+    return info(dtype)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.rules.constants import Array
+from engine.rules.constants import Array, is_real, limits
 from engine.rules.language import Tolerance
 
 
@@ -38,7 +38,7 @@ def compare(before: Mapping[str, Array], after: Mapping[str, Array], limit: Tole
 
 
 def _difference(first: Array, second: Array, limit: Tolerance) -> tuple[str, float]:
-    if first.dtype.kind not in "fV" and first.dtype.kind != "c":
+    if not is_real(first.dtype) and first.dtype.kind != "c":
         return _exact(first, second)
     if first.itemsize in (2, 4, 8) and _same_bits(first, second):
         return "", 0.0
@@ -48,7 +48,7 @@ def _difference(first: Array, second: Array, limit: Tolerance) -> tuple[str, flo
     with np.errstate(invalid="ignore"):
         off = np.where(finite, np.abs(one - two), 0.0)
         size = np.where(finite, np.abs(one), 0.0)
-        spacing = limit.max_eps * float(np.finfo(first.dtype).eps) if first.dtype.kind == "f" else 0.0
+        spacing = limit.max_eps * float(limits(first.dtype).eps) if is_real(first.dtype) else 0.0
         excess = off - (limit.max_abs + limit.max_rel * size + spacing * np.maximum(size, 1.0))
     bad = ~agree | (excess > 0)
     worst = float(off.max()) if off.size else 0.0

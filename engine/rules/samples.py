@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.rules.constants import Array
+from engine.rules.constants import Array, is_real, limits
 
 Kind = str | Mapping[str, Any]
 
@@ -33,7 +33,7 @@ def default_kinds(dtype: np.dtype[Any]) -> tuple[Kind, ...]:
     """Kinds for an input about which a rule says nothing."""
     if dtype == np.bool_:
         return ("booleans", "masked_rows", "ones")
-    return ({"integers": [0, 3]}, "edges") if dtype.kind in "iu" else ("normal", "edges")
+    return ("normal", "edges") if is_real(dtype) else ({"integers": [0, 3]}, "edges")
 
 
 def is_constant(kind: Kind) -> bool:
@@ -52,27 +52,28 @@ def _edges(dtype: np.dtype[Any], shape: tuple[int, ...], count: int, rng: np.ran
     """Every corner at least once where there is room; otherwise a random choice of them."""
     if dtype.kind == "b":
         corners: list[Any] = [False, True]
-    elif dtype.kind in "iu":
-        whole = np.iinfo(dtype)
-        corners = [0, 1, 2, whole.min, whole.max]
+    elif not is_real(dtype):
+        whole = limits(dtype)
+        corners = [0, 1, min(2, whole.max), whole.min, whole.max]
     else:
-        real = np.finfo(dtype)
+        real = limits(dtype)
         corners = [0.0, -0.0, 1.0, -1.0, 0.5, -3.0, 20.0, -20.0, 1e4, -1e4, np.inf, -np.inf, np.nan]
         corners += [s * v for s in (1, -1) for v in (real.max, real.tiny, real.smallest_subnormal, real.eps)]
-    chosen = np.array(corners, dtype=dtype)
+    with np.errstate(over="ignore", invalid="ignore"):  # a small type lacks some of them
+        chosen = np.array(corners).astype(dtype)
     mixed = np.concatenate([chosen, rng.choice(chosen, size=max(count - chosen.size, 0))])
     return rng.permutation(mixed)[:count]
 
 
 def _huge(dtype: np.dtype[Any], shape: tuple[int, ...], count: int, rng: np.random.Generator) -> Array:
     """Finite numbers up to the ends of the type; the first rows hold nothing but one end each."""
-    limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
-    corners = np.array([limits.min, limits.max, 0, 1], dtype=dtype)
+    ends = limits(dtype)
+    corners = np.array([ends.min, ends.max, 0, 1], dtype=dtype)
     array = (
         rng.choice(corners, size=count).reshape(-1, shape[-1] if shape else 1) if count else np.zeros((0, 1))
     )
-    array[:1] = limits.min
-    array[1:2] = limits.max
+    array[:1] = ends.min
+    array[1:2] = ends.max
     return array.reshape(-1)
 
 

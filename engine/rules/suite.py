@@ -6,6 +6,7 @@ import functools
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -87,19 +88,24 @@ def _random(name: str, model: onnx.ModelProto) -> bool:
 
 
 def _case(
-    name: str, source: onnx.ModelProto, inputs: Sequence[Array], outputs: Sequence[Array], rtol: float, atol: float
+    name: str, source: onnx.ModelProto, inputs: Sequence[Any], outputs: Sequence[Any], rtol: float, atol: float
 ) -> Case:  # fmt: skip
     model = onnx.ModelProto()
     model.CopyFrom(source)
     graph = model.graph
-    arrays = {value.name: np.asarray(array) for value, array in zip(graph.input, inputs, strict=False)}
+    arrays = {value.name: _array(item) for value, item in zip(graph.input, inputs, strict=False)}
     constant = [name for name in _constant_like(model) if name in arrays and arrays[name].size <= SMALL]
     left = [value for value in graph.input if value.name not in constant]
     graph.initializer.extend(onnx.numpy_helper.from_array(arrays[name], name) for name in constant)
     del graph.input[:]
     graph.input.extend(left)
     given = tuple(arrays[value.name] for value in left)
-    return Case(name, model, given, tuple(np.asarray(array) for array in outputs), rtol, atol)
+    return Case(name, model, given, tuple(_array(item) for item in outputs), rtol, atol)
+
+
+def _array(item: Any) -> Array:
+    """Types that numpy lacks come as protobuf."""
+    return onnx.numpy_helper.to_array(item) if isinstance(item, onnx.TensorProto) else np.asarray(item)
 
 
 def _constant_like(model: onnx.ModelProto) -> list[str]:
