@@ -18,9 +18,9 @@ def apply(graph: gs.Graph, match: Captured) -> None:
     source, target, add = match.dtypes["input"], match.dtypes["output"], Parts(graph)
     value = graph.nodes[0].inputs[0]
     shape = match.shapes["input"]
-    if {"int4", "float4_e2m1fn"} & {source, target} and shape and all(isinstance(d, int) for d in shape):
-        if np.prod(shape, dtype=np.int64) % 2:
-            raise RefusedError("TensorRT has 4-bit tensors of an even number of elements only")
+    fixed = shape is not None and all(isinstance(size, int) for size in shape)
+    if {"int4", "float4_e2m1fn"} & {source, target} and fixed and np.prod(shape, dtype=np.int64) % 2:
+        raise RefusedError("TensorRT has 4-bit tensors of an even number of elements only")
     if source in SMALL and target not in SMALL:
         kind = target if target in REAL else "float32"
         real = add("DequantizeLinear", value, np.array(1, kind))
