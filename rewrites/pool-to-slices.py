@@ -27,30 +27,42 @@ class Axis(NamedTuple):
     after: int
     extra: int
 
+    def places(self) -> np.ndarray:
+        """[windows, taps]: where each tap lies, the padding in front taken for negative."""
+        assert self.size is not None
+        full = self.size + self.before + self.after + self.extra
+        starts = np.arange(0, full - self.dilation * (self.kernel - 1), self.stride) - self.before
+        return starts[:, None] + self.dilation * np.arange(self.kernel)
+
     def counts(self, with_pads: bool) -> np.ndarray:
         """How many taps of each window count."""
         if self.size is None:
             return np.array([self.kernel])
         low, high = (-self.before, self.size + self.after) if with_pads else (0, self.size)
-        full = self.size + self.before + self.after + self.extra
-        starts = np.arange(0, full - self.dilation * (self.kernel - 1), self.stride) - self.before
-        taps = starts[:, None] + self.dilation * np.arange(self.kernel)
+        taps = self.places()
         return np.asarray(((taps >= low) & (taps < high)).sum(axis=1))
 
 
 def apply(graph: gs.Graph, match: Captured) -> None:
     node, kind, shape = graph.nodes[0], match.dtypes["X"], match.shapes["X"]
-    if len(node.outputs) > 1:
-        raise RefusedError("the indices of the maxima are asked for")
     if kind not in (*KINDS, *EIGHT_BITS):
         raise RefusedError(f"X is {kind}; TensorRT pools {', '.join(KINDS)} only")
     axes, add, value = _axes(match, shape), Parts(graph), node.inputs[0]
     if kind in EIGHT_BITS:
         value, kind = add.cast(value, "float32"), "float32"
-    elif all(axis.dilation == 1 for axis in axes) and match.attributes.get("p", 2) in (1, 2):
+    elif (
+        len(node.outputs) == 1
+        and all(axis.dilation == 1 for axis in axes)
+        and match.attributes.get("p", 2) in (1, 2)
+    ):
         raise RefusedError("TensorRT takes a pool without dilations as it is")
-    result = POOLS[node.op](add, value, axes, match, np.dtype(kind))
-    add.finish({"Y": result if kind == match.dtypes["X"] else add.cast(result, match.dtypes["X"])})
+    results = {}
+    if len(node.outputs) > 1:
+        result, results["Indices"] = _with_indices(add, value, axes, match, np.dtype(kind))
+    else:
+        result = POOLS[node.op](add, value, axes, match, np.dtype(kind))
+    results["Y"] = result if kind == match.dtypes["X"] else add.cast(result, match.dtypes["X"])
+    add.finish(results)
 
 
 def _axes(match: Captured, shape: tuple[Any, ...]) -> list[Axis]:
@@ -88,10 +100,57 @@ def _axes(match: Captured, shape: tuple[Any, ...]) -> list[Axis]:
     return made
 
 
-def _pool(add: Parts, value: gs.Tensor, axes: list[Axis], op: str, fill: np.ndarray) -> gs.Tensor:
+def _pad(add: Parts, value: gs.Tensor, axes: list[Axis], fill: np.ndarray) -> gs.Tensor:
     pads = [0, 0, *(axis.before for axis in axes), 0, 0, *(axis.after + axis.extra for axis in axes)]
-    if any(pads):
-        value = add("Pad", value, np.array(pads), fill)
+    return add("Pad", value, np.array(pads), fill) if any(pads) else value
+
+
+def _with_indices(
+    add: Parts, value: gs.Tensor, axes: list[Axis], match: Captured, kind: np.dtype
+) -> tuple[gs.Tensor, gs.Tensor]:
+    """Windows side by side along a last axis; the greatest of each, and where in the whole of X the first lies."""
+    batch, channels, *sizes = match.shapes["X"]
+    if not all(isinstance(size, int) for size in (channels, *sizes)):
+        raise RefusedError("X has dynamic axes after the first, and the indices count over all of them")
+    source = value
+    value = _pad(add, value, axes, np.array(-np.inf, kind))
+    windows = [axis.places() for axis in axes]
+    for number, (axis, places) in enumerate(zip(axes, windows, strict=True)):
+        value = add("Gather", value, places + axis.before, axis=2 + 2 * number)
+    rank, shape = len(axes), [len(places) for places in windows]
+    order = [0, 1, *range(2, 2 + 2 * rank, 2), *range(3, 3 + 2 * rank, 2)]
+    taps = int(np.prod([axis.kernel for axis in axes]))
+    spread = add("Reshape", add("Transpose", value, perm=order), np.array([-1, channels, *shape, taps]))
+    best = add("ArgMax", spread, axis=-1, keepdims=0)
+    outermost = match.attributes["storage_order"] == 0
+    steps = np.cumprod([1, *(sizes[:0:-1] if outermost else sizes[:-1])])
+    steps = steps[::-1] if outermost else steps
+    # the place of a tap is that of its window's start plus that of the tap within the window
+    start = sum(np.ix_(*[p[:, 0] * s for p, s in zip(windows, steps, strict=True)]), np.zeros((), np.int64))
+    inside = sum(
+        np.ix_(*[(p[0] - p[0, 0]) * s for p, s in zip(windows, steps, strict=True)]), np.zeros((), np.int64)
+    )
+    maps = np.arange(channels).reshape(-1, *[1] * rank) * int(np.prod(sizes)) + start
+    indices = add("Add", add("Gather", inside.reshape(-1), best), maps)
+    if batch != 1:
+        first = np.arange(batch) if isinstance(batch, int) else _counted(add, source)
+        stride = np.array(channels * int(np.prod(sizes)))
+        if isinstance(first, np.ndarray):
+            offset = (first * stride).reshape(-1, *[1] * (rank + 1))
+        else:
+            offset = add("Reshape", add("Mul", first, stride), np.array([-1, *[1] * (rank + 1)]))
+        indices = add("Add", indices, offset)
+    maxima = _pool(add, source, axes, "Max", np.array(ml_dtypes.finfo(kind).min, kind))
+    return maxima, indices
+
+
+def _counted(add: Parts, value: gs.Tensor) -> gs.Tensor:
+    size = add("Gather", add("Shape", value), np.array(0))
+    return add("Range", np.array(0), size, np.array(1))
+
+
+def _pool(add: Parts, value: gs.Tensor, axes: list[Axis], op: str, fill: np.ndarray) -> gs.Tensor:
+    value = _pad(add, value, axes, fill)
     for at, axis in enumerate(axes, start=2):
         if axis.kernel == 1 and axis.stride == 1:
             continue
