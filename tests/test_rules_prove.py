@@ -256,3 +256,15 @@ def test_unknown_type_is_no_proof(tmp_path: Path) -> None:
     wanted = some(tmp_path, "(a, b) => (y) { n = Neg (a) y = Mul (n, b) }")
     with pytest.raises(Exception, match="the element type of a is unknown"):
         apply_rule(graph, wanted, prover=application_prover())
+
+
+def test_symbol_that_stands_for_a_known_size() -> None:
+    """Shape inference calls the sizes of a Slice with computed ends unk__0 and so on."""
+    graph = model("""\
+        net (float[b,5] x, int64[b,7] i, float[unk__0,unk__1] u) => (float[b,5] y) {
+          y = ScatterElements <axis = 1, reduction = "add"> (x, i, u)
+        }""")
+    scatter = load_rule(path_of("scatter-reduction-to-compare"))
+    done = apply_rule(graph, scatter, prover=application_prover({"b": (1, 3)}))
+    assert done.accepted[0].proof is not None
+    assert done.accepted[0].proof.numbers > 0
