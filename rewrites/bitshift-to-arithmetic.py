@@ -79,4 +79,4 @@ def _right(
 
 def _outside(add: Parts, y: gs.Tensor, limit: int, work: np.dtype) -> gs.Tensor:
     low = add("Less", y, np.array(0, work))
-    return add("Or", low, add("GreaterOrEqual", y, np.array(limit, work)))
+    return add("Or", low, add("Greater", y, np.array(limit - 1, work)))
