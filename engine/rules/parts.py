@@ -29,7 +29,10 @@ class Parts:
         )
         return made
 
-    def cast(self, value: gs.Tensor, dtype: str) -> gs.Tensor:
+    def cast(self, value: gs.Tensor, dtype: str) -> Operand:
+        """A constant is cast at once: TensorRT takes 8-bit ones before DequantizeLinear only."""
+        if isinstance(value, gs.Constant):
+            return value.values.astype(dtype)
         to = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         return self("Cast", value, to=to)
 
