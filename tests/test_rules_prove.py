@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from engine.rules import samples
+from engine.rules import samples, suite
 from engine.rules.apply import apply_rule
 from engine.rules.equal import compare
 from engine.rules.language import Rule, Tolerance, load_rule
@@ -174,6 +174,30 @@ def test_samples_have_type_and_shape_and_repeat(kind: str, dtype: str, shape: tu
     np.testing.assert_array_equal(*made)
 
 
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.int4])
+def test_types_that_numpy_lacks(dtype: type) -> None:
+    kind = np.dtype(dtype)
+    made = [
+        samples.make(name, kind, (8, 8), np.random.default_rng(0)).astype(float) for name in ("edges", "huge")
+    ]
+    for array in made:
+        assert np.nanmax(array[np.isfinite(array)]) >= 7
+    assert np.isnan(made[0]).any() == (dtype is not ml_dtypes.int4)
+
+
+def test_spacing_of_bfloat16() -> None:
+    one, near, far = (np.array([x], dtype=ml_dtypes.bfloat16) for x in (1.0, 1.0078125, 1.015625))
+    limit = Tolerance(max_eps=1)
+    assert compare({"y": one}, {"y": near}, limit).why == ""
+    assert compare({"y": one}, {"y": far}, limit).why
+
+
+def test_suite_has_arrays_of_every_type() -> None:
+    (case,) = (case for case in suite.of_ops(["Cast"]) if case.name == "test_cast_FLOAT_to_INT4")
+    assert case.inputs[0].dtype == np.float32
+    assert case.outputs[0].dtype == ml_dtypes.int4
+
+
 def test_samples_reach_the_corners() -> None:
     rng = np.random.default_rng(0)
     edges = samples.make("edges", np.dtype("float32"), (8, 8), rng)
@@ -250,3 +274,13 @@ def test_roundings_are_those_of_the_narrow_type() -> None:
     two = {"y": np.array([1.0078125, 2.0], dtype=ml_dtypes.bfloat16)}
     assert compare(one, two, Tolerance(max_eps=1)).why == ""
     assert compare(one, two, Tolerance(max_eps=0.5)).why.startswith("y[0] was 1.0 and became 1.0078125")
+def test_symbol_that_stands_for_a_known_size() -> None:
+    """Shape inference calls the sizes of a Slice with computed ends unk__0 and so on."""
+    graph = model("""\
+        net (float[b,5] x, int64[b,7] i, float[unk__0,unk__1] u) => (float[b,5] y) {
+          y = ScatterElements <axis = 1, reduction = "add"> (x, i, u)
+        }""")
+    scatter = load_rule(path_of("scatter-reduction-to-compare"))
+    done = apply_rule(graph, scatter, prover=application_prover({"b": (1, 3)}))
+    assert done.accepted[0].proof is not None
+    assert done.accepted[0].proof.numbers > 0

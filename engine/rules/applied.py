@@ -35,8 +35,10 @@ def prove_application(
 ) -> Proof:
     """Compare the matched part of a graph with its replacement at sizes of its symbolic axes.
 
-    ``axes`` maps a symbol to the sizes to try. Inputs take the kinds of values that the rule's proof
-    names for them, or ordinary and corner ones; where ``known`` bounds a value, it stays inside.
+    ``axes`` maps a symbol to the sizes to try; others, which shape inference may have made up for a size
+    that has a name elsewhere, take sizes that occur in the match where their own fit nothing. Inputs take
+    the kinds of values that the rule's proof names for them, or ordinary and corner ones; where ``known``
+    bounds a value, it stays inside.
     """
     tally = Tally(match.rule.proof.equal)
     names = [value.name or "" for value in before.graph.inputs]
@@ -49,7 +51,9 @@ def prove_application(
         return Proof(False, f"cannot be run on this machine: {error}")
     sizes = {symbol: DEFAULT_SIZES for symbol in _symbols(match, names)} | dict(axes or {})
     for number, case in enumerate(_cases(sizes)):
-        candidates = itertools.islice(_shapes(match, names, case), _TRIES)
+        known_sizes = {symbol: size for symbol, size in case.items() if symbol in (axes or {})}
+        shapes = itertools.chain(_shapes(match, names, case), _shapes(match, names, known_sizes))
+        candidates = itertools.islice(shapes, _TRIES)
         _try_case(tally, match, (one, two), candidates, known or {}, number)
     return tally.proof()
 

@@ -39,7 +39,7 @@ def compare(before: Mapping[str, Array], after: Mapping[str, Array], limit: Tole
 
 
 def _difference(first: Array, second: Array, limit: Tolerance) -> tuple[str, float]:
-    if first.dtype.kind not in "fV" and first.dtype.kind != "c":
+    if is_whole(first.dtype) or first.dtype.kind not in "fVc":
         return _exact(first, second)
     if first.itemsize in (2, 4, 8) and _same_bits(first, second):
         return "", 0.0

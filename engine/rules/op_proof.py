@@ -44,7 +44,7 @@ def prove(rule: Rule) -> Proof:
             if op in before and unseen[op]:
                 unseen[op] = refusal
         if not refusal and case is not None:
-            why = _same_as_suite(model, case)
+            why = _same_as_suite(model, case, rule.proof.reference)
             if why:
                 return Proof(False, f"{label}: {why}")
     for op, why in unseen.items():
@@ -94,9 +94,9 @@ def _apply(rule: Rule, model: ir.Model) -> tuple[list[Proof], str]:
     return proofs, ""
 
 
-def _same_as_suite(model: ir.Model, case: suite.Case) -> str:
+def _same_as_suite(model: ir.Model, case: suite.Case, reference: bool) -> str:
     try:
-        found = Evaluator(model)(case.feeds())
+        found = Evaluator(model, reference)(case.feeds())
     except CannotRunError as error:
         return f"after the rewrite it does not run: {error}"
     for (name, value), wanted in zip(found.items(), case.outputs, strict=True):

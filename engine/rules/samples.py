@@ -54,7 +54,7 @@ def _edges(dtype: np.dtype[Any], shape: tuple[int, ...], count: int, rng: np.ran
         corners: list[Any] = [False, True]
     elif is_whole(dtype):
         ends = limits_of(dtype)
-        corners = [0, 1, 2, ends.min, ends.max]
+        corners = [0, 1, min(2, ends.max), ends.min, ends.max]
     else:
         real = limits_of(dtype)
         corners = [0.0, -0.0, 1.0, -1.0, 0.5, -3.0, 20.0, -20.0, 1e4, -1e4, np.inf, -np.inf, np.nan]

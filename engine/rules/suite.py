@@ -88,7 +88,7 @@ def _random(name: str, model: onnx.ModelProto) -> bool:
 
 
 def _case(
-    name: str, source: onnx.ModelProto, inputs: Sequence[Array], outputs: Sequence[Array], rtol: float, atol: float
+    name: str, source: onnx.ModelProto, inputs: Sequence[Any], outputs: Sequence[Any], rtol: float, atol: float
 ) -> Case:  # fmt: skip
     model = onnx.ModelProto()
     model.CopyFrom(source)
