@@ -231,3 +231,15 @@ def test_unknown_type_is_no_proof(tmp_path: Path) -> None:
     wanted = some(tmp_path, "(a, b) => (y) { n = Neg (a) y = Mul (n, b) }")
     with pytest.raises(Exception, match="the element type of a is unknown"):
         apply_rule(graph, wanted, prover=application_prover())
+
+
+@pytest.mark.parametrize(("far", "agrees"), [(1, True), (2, False)])
+def test_quantised_numbers_may_be_steps_apart_where_the_rule_says_so(far: int, agrees: bool) -> None:
+    one = {"y": np.array([-128, 0, 127 - far], np.int8)}
+    two = {"y": np.array([-128 + far, 0, 127], np.int8)}
+    assert (compare(one, two, Tolerance(max_abs=1)).why == "") == agrees
+    assert (compare(two, one, Tolerance(max_abs=1)).why == "") == agrees
+    assert compare(one, two, Tolerance(max_abs=0.5)).why
+    ends = {"y": np.array([-128], np.int8)}, {"y": np.array([127], np.int8)}
+    assert compare(*ends, Tolerance(max_abs=254)).why
+    assert not compare(*ends, Tolerance(max_abs=255)).why
