@@ -21,7 +21,7 @@ class CannotRunError(Exception):
 
 
 class Evaluator:
-    """One loaded model; with ``reference`` on ONNX's own evaluator where that takes it. ``runtime`` names what runs it."""
+    """One loaded model; with ``reference`` on ONNX's own evaluator where it can. ``runtime`` names what runs it."""
 
     def __init__(self, model: ir.Model, reference: bool = False) -> None:
         proto, self.constants = _with_fed_constants(model)
