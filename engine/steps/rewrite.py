@@ -23,9 +23,10 @@ def run(context: Context) -> Done:
         return Done(skipped="not asked for")
     import onnx
 
-    from engine.graph import files, inventory
+    from engine.graph import files, filled, inventory
 
     model = files.load(context.graph)
+    filled.fill(model)
     before = sum(1 for graph in model.graphs() for _ in graph)
     applied, issues = [], []
     for index, rewrite in enumerate(plan.rewrites):
