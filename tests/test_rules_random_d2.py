@@ -153,3 +153,13 @@ def test_deform_conv(groups: int, offsets: int, kernel: int, masked: bool) -> No
         f" {{ y = DeformConv <group = {groups}, offset_group = {offsets}> (x, w, o, b{', m' if masked else ''}) }}"
     )
     same("deformconv-to-gridsample", text, 22)
+
+
+def test_a_result_without_a_type_gets_one_before_python_sees_it() -> None:
+    graph = model(
+        "g (uint8[2,3] a, int8[3,4] b) => (float[2,4] y) { q = MatMulInteger (a, b)  y = Cast <to = 1> (q) }"
+    )
+    graph.graph[0].outputs[0].type = None
+    rule = load_rule(library.path_of("matmulinteger-to-matmul"))
+    assert apply_rule(graph, rule, prover=application_prover()).accepted
+    check(graph)
