@@ -258,7 +258,9 @@ def test_unknown_type_is_no_proof(tmp_path: Path) -> None:
         apply_rule(graph, wanted, prover=application_prover())
 
 
-@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4", "int8", "float16"])
+@pytest.mark.parametrize(
+    "name", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4", "int8", "float16"]
+)
 def test_corners_of_narrow_types_are_made(name: str) -> None:
     dtype = np.dtype(getattr(ml_dtypes, name, name))
     for kind in (*samples.default_kinds(dtype), "huge"):
@@ -274,6 +276,8 @@ def test_roundings_are_those_of_the_narrow_type() -> None:
     two = {"y": np.array([1.0078125, 2.0], dtype=ml_dtypes.bfloat16)}
     assert compare(one, two, Tolerance(max_eps=1)).why == ""
     assert compare(one, two, Tolerance(max_eps=0.5)).why.startswith("y[0] was 1.0 and became 1.0078125")
+
+
 def test_symbol_that_stands_for_a_known_size() -> None:
     """Shape inference calls the sizes of a Slice with computed ends unk__0 and so on."""
     graph = model("""\
@@ -284,3 +288,15 @@ def test_symbol_that_stands_for_a_known_size() -> None:
     done = apply_rule(graph, scatter, prover=application_prover({"b": (1, 3)}))
     assert done.accepted[0].proof is not None
     assert done.accepted[0].proof.numbers > 0
+
+
+@pytest.mark.parametrize(("far", "agrees"), [(1, True), (2, False)])
+def test_quantised_numbers_may_be_steps_apart_where_the_rule_says_so(far: int, agrees: bool) -> None:
+    one = {"y": np.array([-128, 0, 127 - far], np.int8)}
+    two = {"y": np.array([-128 + far, 0, 127], np.int8)}
+    assert (compare(one, two, Tolerance(max_abs=1)).why == "") == agrees
+    assert (compare(two, one, Tolerance(max_abs=1)).why == "") == agrees
+    assert compare(one, two, Tolerance(max_abs=0.5)).why
+    ends = {"y": np.array([-128], np.int8)}, {"y": np.array([127], np.int8)}
+    assert compare(*ends, Tolerance(max_abs=254)).why
+    assert not compare(*ends, Tolerance(max_abs=255)).why

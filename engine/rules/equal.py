@@ -39,6 +39,8 @@ def compare(before: Mapping[str, Array], after: Mapping[str, Array], limit: Tole
 
 
 def _difference(first: Array, second: Array, limit: Tolerance) -> tuple[str, float]:
+    if first.dtype in (np.int8, np.uint8) and limit.max_abs >= 1:
+        return _steps(first, second, int(limit.max_abs))
     if is_whole(first.dtype) or first.dtype.kind not in "fVc":
         return _exact(first, second)
     if first.itemsize in (2, 4, 8) and _same_bits(first, second):
@@ -70,6 +72,14 @@ def _same_bits(first: Array, second: Array) -> bool:
 def _exact(first: Array, second: Array) -> tuple[str, float]:
     bad = first != second
     return (_at(bad, first, second), float(bad.sum())) if bad.any() else ("", 0.0)
+
+
+def _steps(first: Array, second: Array, limit: int) -> tuple[str, float]:
+    """Quantised numbers, which may round to neighbours. Other integers are indices or counts, and exact."""
+    off = np.abs(first.astype(np.int16) - second.astype(np.int16))
+    bad = off > limit
+    worst = float(off.max()) if off.size else 0.0
+    return (_at(bad, first, second), worst) if bad.any() else ("", worst)
 
 
 def _at(bad: Array, first: Array, second: Array) -> str:

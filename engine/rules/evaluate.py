@@ -30,18 +30,21 @@ class Runs(Protocol):
 
 
 class Evaluator:
-    """One loaded model; with ``reference`` on ONNX's own evaluator. ``runtime`` names what runs it."""
+    """One loaded model; with ``reference`` on ONNX's own evaluator where it can. ``runtime`` names what runs it."""
 
     def __init__(self, model: ir.Model, reference: bool = False) -> None:
         proto, self.constants = _with_fed_constants(model)
         self.outputs = [output.name for output in proto.graph.output]
         self.inputs = {value.name for value in proto.graph.input}
         self.session: Any
-        reference = reference or any(node.op_type in _CUT for node in model.graph.all_nodes())
+        cut = any(node.op_type in _CUT for node in model.graph.all_nodes())
+        first, second = (_reference, _onnx_runtime) if reference or cut else (_onnx_runtime, _reference)
         try:
-            self.session, self.runtime = _onnx_runtime(proto) if not reference else _reference(proto)
+            self.session, self.runtime = first(proto)
         except CannotRunError as refusal:
-            self.session, self.runtime = _reference(proto, f"{refusal}; ")
+            if cut:
+                raise
+            self.session, self.runtime = second(proto, f"{refusal}; ")
 
     def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs by name. Raises CannotRunError when the inputs do not fit."""
@@ -70,7 +73,7 @@ def _with_fed_constants(model: ir.Model) -> tuple[onnx.ModelProto, dict[str, Arr
     return proto, fed
 
 
-def _onnx_runtime(proto: onnx.ModelProto) -> tuple[Any, str]:
+def _onnx_runtime(proto: onnx.ModelProto, also: str = "") -> tuple[Any, str]:
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -80,7 +83,7 @@ def _onnx_runtime(proto: onnx.ModelProto) -> tuple[Any, str]:
     try:
         session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except _run_errors() as error:
-        raise CannotRunError(_first_line(error)) from None
+        raise CannotRunError(f"{also}{_first_line(error)}") from None
     return session, f"onnxruntime {ort.__version__}"
 
 

@@ -15,8 +15,10 @@ from typing import Any
 import onnx_ir as ir
 
 from engine.errors import RecipeError
+from engine.rules import fragment
 from engine.rules.constants import Array, dims_of, element_type, tensor_of
 from engine.rules.match import Match
+from engine.rules.refuse import RefusedError
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,13 @@ def replacement(match: Match, before: ir.Model) -> ir.Model:
 
     G_LOGGER.severity = G_LOGGER.ERROR  # it writes thousands of lines otherwise
     function = _function(match)
+    if any(value.type is None for value in before.graph.outputs):
+        fragment.infer(before)
+        untyped = [value.name or "" for value in before.graph.outputs if value.type is None]
+        if untyped:
+            raise RefusedError(
+                f"the element type of {', '.join(untyped)} is unknown; run shape inference first"
+            )
     graph = gs.import_onnx(ir.to_proto(_in_memory(before)))
     function(graph, _captured(match, before))
     graph.cleanup().toposort()

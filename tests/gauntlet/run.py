@@ -149,6 +149,9 @@ def _write(
     recipe["build"] = {"target": "sm89"}
     recipe["accept"] = {"onnx": setting.get("accept_onnx", {"max_abs": 1e-5}),
                         "engine": {"max_abs": 2e-2 if "base" in setting else 1e-5}}  # fmt: skip
+    rules = setting["ways"][way].get("rewrites", ())
+    if rules:
+        recipe["rewrites"] = [{"rule": rule} for rule in rules]
     (scratch / "recipe.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False))
 
 
