@@ -35,6 +35,7 @@ class Repair:
         self.order: list[str] = []  # of the applications, one entry where a rule follows itself
         self.tolerance = Tolerance()  # sum of those of all applications
         self.reference = False  # a rule among them is judged by the reference evaluator alone
+        self.corners = True  # all of them are meant for every number
         self._widened_after = -1  # applications before the integer types were last widened
         self.why_not: dict[tuple[str, str], str] = {}  # node, rule -> why it does not fit
 
@@ -123,6 +124,7 @@ class Repair:
             at=(*before.at, *(item.node for item in done.accepted)),
         )
         self.reference |= rule.proof.reference
+        self.corners &= rule.proof.corners()
         one, count = rule.proof.equal, len(done.accepted)
         self.tolerance = Tolerance(
             self.tolerance.max_abs + one.max_abs * count,

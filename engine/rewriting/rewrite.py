@@ -127,6 +127,7 @@ def _finished(repair: Repair, answer: Answer, rounds: int, out: Path, options: O
             axis_sizes.tried(options.sizes),
             options.any_io_types,
             repair.reference,
+            repair.corners,
         )
     except StepError as error:
         why = error.failure.symptom

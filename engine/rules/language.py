@@ -59,6 +59,14 @@ class ProofSpec:
     cases: tuple[str, ...] = ()
     values: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
+    def corners(self) -> bool:
+        """Whether the rule is meant for every number that a type has; a proof may keep to ordinary ones."""
+        kinds = [*self.values.values(), *(spec.values for spec in self.inputs.values())]
+        fed = [
+            [kind for kind in one if not (isinstance(kind, Mapping) and "constant" in kind)] for one in kinds
+        ]
+        return all("edges" in one for one in fed if one)
+
 
 @dataclass(frozen=True)
 class Rule:
