@@ -64,7 +64,7 @@ def _masked(
         inside = run if inside is None else add("Add", inside, run)
     number = np.array(mask, work)
     if op == "BitwiseAnd":
-        return inside if inside is not None else add("Mul", x, np.array(0, work))
+        return inside if inside is not None else add("Sub", x, x)
     if inside is None:
         return x
     outside = add("Sub", x, inside)

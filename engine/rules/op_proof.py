@@ -58,11 +58,24 @@ def _named(rule: Rule) -> Iterator[tuple[str, ir.Model, None]]:
     low, high = rule.opset
     newest = min(high or onnx.defs.onnx_opset_version(), onnx.defs.onnx_opset_version())
     for number, text in enumerate(rule.proof.cases):
-        for opset in dict.fromkeys((low, newest)):
-            graph = onnx.parser.parse_graph(text)
-            imports = [onnx.helper.make_opsetid("", opset)]
-            proto = onnx.helper.make_model(graph, opset_imports=imports, ir_version=IR_VERSION)
+        protos = {opset: _of_text(text, opset) for opset in dict.fromkeys((low, newest))}
+        # a type that came later leaves the lowest opset out
+        valid = {opset: proto for opset, proto in protos.items() if _valid(proto)} or protos
+        for opset, proto in valid.items():
             yield f"case {number}, opset {opset}", _model(proto), None
+
+
+def _of_text(text: str, opset: int) -> onnx.ModelProto:
+    imports = [onnx.helper.make_opsetid("", opset)]
+    return onnx.helper.make_model(onnx.parser.parse_graph(text), opset_imports=imports, ir_version=IR_VERSION)
+
+
+def _valid(proto: onnx.ModelProto) -> bool:
+    try:
+        onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
+    except onnx.shape_inference.InferenceError:
+        return False
+    return True
 
 
 def _of_suite(rule: Rule) -> Iterator[tuple[str, ir.Model, suite.Case]]:
