@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from engine.rules.parts import Operand, Parts
 from engine.rules.python_rule import Captured
 from engine.rules.refuse import RefusedError
+from engine.rules.surgeon import Operand, Part
 
 WORK = {
     "int8": "int32", "uint8": "int32", "int16": "int32", "uint16": "int32",
@@ -19,7 +19,7 @@ def apply(graph: gs.Graph, match: Captured) -> None:
     dtype = match.dtypes["X"]
     if dtype not in WORK:
         raise RefusedError(f"X is {dtype}; no wider integer type holds its products")
-    kind, work, add = np.iinfo(dtype), np.dtype(WORK[dtype]), Parts(graph)
+    kind, work, add = np.iinfo(dtype), np.dtype(WORK[dtype]), Part(graph)
     node = graph.nodes[0]
     left = node.attrs["direction"] == "LEFT"
     x, y = (value if dtype == work.name else add.cast(value, work.name) for value in node.inputs)
@@ -30,7 +30,7 @@ def apply(graph: gs.Graph, match: Captured) -> None:
 
 
 def _left(
-    add: Parts, x: gs.Tensor, y: gs.Tensor, count: np.ndarray | None, kind: np.iinfo, work: np.dtype
+    add: Part, x: gs.Tensor, y: gs.Tensor, count: np.ndarray | None, kind: np.iinfo, work: np.dtype
 ) -> gs.Tensor:
     with np.errstate(over="ignore"):  # the top bit of the working type is its smallest number
         powers = np.array([*(np.int64(1) << np.arange(kind.bits)), 0]).astype(work)
@@ -50,7 +50,7 @@ def _left(
 
 
 def _right(
-    add: Parts, x: gs.Tensor, y: gs.Tensor, count: np.ndarray | None, kind: np.iinfo, work: np.dtype
+    add: Part, x: gs.Tensor, y: gs.Tensor, count: np.ndarray | None, kind: np.iinfo, work: np.dtype
 ) -> gs.Tensor:
     """From ``limit`` on nothing is left but the sign."""
     limit = kind.bits - 1 if kind.min else kind.bits
@@ -77,6 +77,6 @@ def _right(
     return add("Where", outside, nothing, quotient)
 
 
-def _outside(add: Parts, y: gs.Tensor, limit: int, work: np.dtype) -> gs.Tensor:
+def _outside(add: Part, y: gs.Tensor, limit: int, work: np.dtype) -> gs.Tensor:
     low = add("Less", y, np.array(0, work))
     return add("Or", low, add("Greater", y, np.array(limit - 1, work)))

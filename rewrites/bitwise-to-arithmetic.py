@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from engine.rules.parts import Parts
 from engine.rules.python_rule import Captured
 from engine.rules.refuse import RefusedError
+from engine.rules.surgeon import Part
 
 WORK = {
     "int8": "int32", "uint8": "int32", "int16": "int32", "uint16": "int32",
@@ -23,7 +23,7 @@ def apply(graph: gs.Graph, match: Captured) -> None:
     dtype = match.dtypes["X" if unary else "A"]
     if dtype not in WORK:
         raise RefusedError(f"{node.inputs[0].name} is {dtype}; no integer type of TensorRT holds its numbers")
-    kind, work, add = np.iinfo(dtype), np.dtype(WORK[dtype]), Parts(graph)
+    kind, work, add = np.iinfo(dtype), np.dtype(WORK[dtype]), Part(graph)
     wide = [value if dtype == work.name else add.cast(value, work.name) for value in node.inputs]
     if unary:
         made, name = add("Sub", np.array(-1 if kind.min else kind.max, work), wide[0]), "Y"
@@ -33,7 +33,7 @@ def apply(graph: gs.Graph, match: Captured) -> None:
 
 
 def _binary(
-    add: Parts, op: str, wide: list[gs.Tensor], match: Captured, kind: np.iinfo, work: np.dtype
+    add: Part, op: str, wide: list[gs.Tensor], match: Captured, kind: np.iinfo, work: np.dtype
 ) -> gs.Tensor:
     for name, other, value in (("B", "A", wide[0]), ("A", "B", wide[1])):
         mask = match.constants.get(name)
@@ -53,7 +53,7 @@ def _runs(mask: int, bits: int) -> list[tuple[int, int]]:
 
 
 def _masked(
-    add: Parts, op: str, x: gs.Tensor, mask: int, runs: list[tuple[int, int]], kind: np.iinfo, work: np.dtype
+    add: Part, op: str, x: gs.Tensor, mask: int, runs: list[tuple[int, int]], kind: np.iinfo, work: np.dtype
 ) -> gs.Tensor:
     """The bits of ``x`` inside the mask, as sums of x mod 2**high - x mod 2**low; the rest follows from them."""
     inside = None
@@ -71,7 +71,7 @@ def _masked(
     return add("Add", outside, number if op == "BitwiseOr" else add("Sub", number, inside))
 
 
-def _low_bits(add: Parts, x: gs.Tensor, bits: int, kind: np.iinfo, work: np.dtype) -> gs.Tensor:
+def _low_bits(add: Part, x: gs.Tensor, bits: int, kind: np.iinfo, work: np.dtype) -> gs.Tensor:
     """The number that the lowest ``bits`` make, without a sign unless they are all."""
     if bits == kind.bits:
         return x
@@ -81,7 +81,7 @@ def _low_bits(add: Parts, x: gs.Tensor, bits: int, kind: np.iinfo, work: np.dtyp
     return add("Mod", x, np.array(2**bits, work))
 
 
-def _by_digits(add: Parts, op: str, wide: list[gs.Tensor], kind: np.iinfo, work: np.dtype) -> gs.Tensor:
+def _by_digits(add: Part, op: str, wide: list[gs.Tensor], kind: np.iinfo, work: np.dtype) -> gs.Tensor:
     """Digits of four bits along a new last axis, each pair looked up in a table, and summed."""
     count = kind.bits // 4
     place = 16 ** np.arange(count, dtype=np.int64)
@@ -103,6 +103,6 @@ def _by_digits(add: Parts, op: str, wide: list[gs.Tensor], kind: np.iinfo, work:
     if count <= 8:
         return add("ReduceSum", found, np.array([-1]), keepdims=0)
     # halves, for ONNX Runtime sums int64 in double precision
-    halves = add.several("Split", 2, found, np.array([8, 8]), axis=-1)
+    halves = add.many("Split", 2, found, np.array([8, 8]), axis=-1)
     low, high = (add("ReduceSum", half, np.array([-1]), keepdims=0) for half in halves)
     return add("Add", add("Mul", high, np.array(2**32, work)), low)

@@ -6,16 +6,16 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
-from engine.rules.parts import Parts
 from engine.rules.python_rule import Captured
 from engine.rules.refuse import RefusedError
+from engine.rules.surgeon import Part
 
 SMALL = {"float8_e4m3fn": "FLOAT8E4M3FN", "float4_e2m1fn": "FLOAT4E2M1", "int4": "INT4"}
 REAL = ("float32", "float16", "bfloat16")
 
 
 def apply(graph: gs.Graph, match: Captured) -> None:
-    source, target, add = match.dtypes["input"], match.dtypes["output"], Parts(graph)
+    source, target, add = match.dtypes["input"], match.dtypes["output"], Part(graph)
     value = graph.nodes[0].inputs[0]
     shape = match.shapes["input"]
     fixed = shape is not None and all(isinstance(size, int) for size in shape)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from engine.rules.parts import Parts
 from engine.rules.python_rule import Captured
 from engine.rules.refuse import RefusedError
+from engine.rules.surgeon import Part
 
 
 def apply(graph: gs.Graph, match: Captured) -> None:
@@ -27,7 +27,7 @@ def apply(graph: gs.Graph, match: Captured) -> None:
     room = [image[i] + pads[i] + pads[i + count] - reach[i] for i in range(count)]
     windows = [free // stride + 1 for free, stride in zip(room, strides, strict=True)]
     channels = rows // int(np.prod(block))
-    add = Parts(graph)
+    add = Part(graph)
     columns = add("Reshape", graph.nodes[0].inputs[0], np.array([-1, rows, *windows]))
     result = add(
         "ConvTranspose",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from engine.rules.parts import Parts
 from engine.rules.python_rule import Captured
 from engine.rules.refuse import RefusedError
+from engine.rules.surgeon import Part
 
 
 def apply(graph: gs.Graph, match: Captured) -> None:
@@ -18,7 +18,7 @@ def apply(graph: gs.Graph, match: Captured) -> None:
     size = shape[at]
     if not isinstance(size, int):
         raise RefusedError(f"axis {at} of x is dynamic ({size}), and with it the number of steps")
-    add, reverse = Parts(graph), bool(match.attributes["reverse"])
+    add, reverse = Part(graph), bool(match.attributes["reverse"])
     one = np.array(1, match.dtypes["x"])
 
     def shifted(value: gs.Tensor, by: int) -> gs.Tensor:

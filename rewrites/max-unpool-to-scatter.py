@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from engine.rules.parts import Parts
 from engine.rules.python_rule import Captured
 from engine.rules.refuse import RefusedError
+from engine.rules.surgeon import Part
 
 
 def apply(graph: gs.Graph, match: Captured) -> None:
@@ -23,7 +23,7 @@ def apply(graph: gs.Graph, match: Captured) -> None:
     full = [
         (sizes[i] - 1) * strides[i] - pads[i] - pads[i + count] + kernel[i] for i in range(count)
     ]  # what the indices count over; output_shape adds zeros behind
-    add, kind = Parts(graph), match.dtypes["X"]
+    add, kind = Part(graph), match.dtypes["X"]
     x, indices = graph.nodes[0].inputs[:2]
     inner = channels * int(np.prod(full))
     if isinstance(batch, int):

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from engine.rules.parts import Parts
 from engine.rules.python_rule import Captured
 from engine.rules.refuse import RefusedError
+from engine.rules.surgeon import Part
 
 NARROW = {"int8": "int32", "uint8": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64"}
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 def apply(graph: gs.Graph, match: Captured) -> None:
-    dtype, fmod, add = match.dtypes["A"], match.attributes["fmod"], Parts(graph)
+    dtype, fmod, add = match.dtypes["A"], match.attributes["fmod"], Part(graph)
     a, b = graph.nodes[0].inputs
     if dtype in NARROW:
         a, b = (add.cast(value, NARROW[dtype]) for value in (a, b))
@@ -28,7 +28,7 @@ def apply(graph: gs.Graph, match: Captured) -> None:
         raise RefusedError(f"TensorRT takes Mod of {dtype} with fmod {fmod} as it is")
 
 
-def _floored(add: Parts, a: gs.Tensor, b: gs.Tensor, zero: np.ndarray) -> gs.Tensor:
+def _floored(add: Part, a: gs.Tensor, b: gs.Tensor, zero: np.ndarray) -> gs.Tensor:
     rest = add("Mod", a, b, fmod=1)
     signs = add("Xor", add("Less", rest, zero), add("Less", b, zero))
     moved = add("And", signs, add("Not", add("Equal", rest, zero)))

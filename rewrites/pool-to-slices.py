@@ -8,9 +8,9 @@ import ml_dtypes
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from engine.rules.parts import Parts
 from engine.rules.python_rule import Captured
 from engine.rules.refuse import RefusedError
+from engine.rules.surgeon import Part
 
 KINDS = ("float32", "float16", "bfloat16", "float64")
 EIGHT_BITS = ("int8", "uint8")  # exact in float32
@@ -47,7 +47,7 @@ def apply(graph: gs.Graph, match: Captured) -> None:
     node, kind, shape = graph.nodes[0], match.dtypes["X"], match.shapes["X"]
     if kind not in (*KINDS, *EIGHT_BITS):
         raise RefusedError(f"X is {kind}; TensorRT pools {', '.join(KINDS)} only")
-    axes, add, value = _axes(match, shape), Parts(graph), node.inputs[0]
+    axes, add, value = _axes(match, shape), Part(graph), node.inputs[0]
     if kind in EIGHT_BITS:
         value, kind = add.cast(value, "float32"), "float32"
     elif (
@@ -100,13 +100,13 @@ def _axes(match: Captured, shape: tuple[Any, ...]) -> list[Axis]:
     return made
 
 
-def _pad(add: Parts, value: gs.Tensor, axes: list[Axis], fill: np.ndarray) -> gs.Tensor:
+def _pad(add: Part, value: gs.Tensor, axes: list[Axis], fill: np.ndarray) -> gs.Tensor:
     pads = [0, 0, *(axis.before for axis in axes), 0, 0, *(axis.after + axis.extra for axis in axes)]
     return add("Pad", value, np.array(pads), fill) if any(pads) else value
 
 
 def _with_indices(
-    add: Parts, value: gs.Tensor, axes: list[Axis], match: Captured, kind: np.dtype
+    add: Part, value: gs.Tensor, axes: list[Axis], match: Captured, kind: np.dtype
 ) -> tuple[gs.Tensor, gs.Tensor]:
     """Windows side by side along a last axis; the greatest of each, and where in the whole of X the first lies."""
     batch, channels, *sizes = match.shapes["X"]
@@ -144,12 +144,12 @@ def _with_indices(
     return maxima, indices
 
 
-def _counted(add: Parts, value: gs.Tensor) -> gs.Tensor:
+def _counted(add: Part, value: gs.Tensor) -> gs.Tensor:
     size = add("Gather", add("Shape", value), np.array(0))
     return add("Range", np.array(0), size, np.array(1))
 
 
-def _pool(add: Parts, value: gs.Tensor, axes: list[Axis], op: str, fill: np.ndarray) -> gs.Tensor:
+def _pool(add: Part, value: gs.Tensor, axes: list[Axis], op: str, fill: np.ndarray) -> gs.Tensor:
     value = _pad(add, value, axes, fill)
     for at, axis in enumerate(axes, start=2):
         if axis.kernel == 1 and axis.stride == 1:
@@ -166,11 +166,11 @@ def _pool(add: Parts, value: gs.Tensor, axes: list[Axis], op: str, fill: np.ndar
     return value
 
 
-def _max(add: Parts, value: gs.Tensor, axes: list[Axis], match: Captured, kind: np.dtype) -> gs.Tensor:
+def _max(add: Part, value: gs.Tensor, axes: list[Axis], match: Captured, kind: np.dtype) -> gs.Tensor:
     return _pool(add, value, axes, "Max", np.array(ml_dtypes.finfo(kind).min, kind))
 
 
-def _average(add: Parts, value: gs.Tensor, axes: list[Axis], match: Captured, kind: np.dtype) -> gs.Tensor:
+def _average(add: Part, value: gs.Tensor, axes: list[Axis], match: Captured, kind: np.dtype) -> gs.Tensor:
     with_pads = bool(match.attributes["count_include_pad"])
     if not with_pads and any(axis.size is None and axis.before + axis.after for axis in axes):
         raise RefusedError("an axis with padding is dynamic, and with it the numbers that each mean is of")
@@ -181,7 +181,7 @@ def _average(add: Parts, value: gs.Tensor, axes: list[Axis], match: Captured, ki
     return add("Div", _pool(add, value, axes, "Sum", np.array(0, kind)), divisor)
 
 
-def _norm(add: Parts, value: gs.Tensor, axes: list[Axis], match: Captured, kind: np.dtype) -> gs.Tensor:
+def _norm(add: Part, value: gs.Tensor, axes: list[Axis], match: Captured, kind: np.dtype) -> gs.Tensor:
     p, size = match.attributes["p"], add("Abs", value)
     if p != 1:
         size = add("Mul", size, size) if p == 2 else add("Pow", size, np.array(p, kind))

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from engine.rules.parts import Parts
 from engine.rules.python_rule import Captured
 from engine.rules.refuse import RefusedError
+from engine.rules.surgeon import Part
 
 KINDS = ("float32", "float16", "bfloat16", "float64", "int32", "int64")
 REDUCE = {"add": ("Sum", "Add"), "mul": ("Prod", "Mul"), "max": ("Max", "Max"), "min": ("Min", "Min")}
@@ -21,10 +21,10 @@ def apply(graph: gs.Graph, match: Captured) -> None:
     if kind not in KINDS:
         raise RefusedError(f"data is {kind}; TensorRT reduces {', '.join(KINDS)} only")
     made = _elements if graph.nodes[0].op == "ScatterElements" else _slices
-    made(Parts(graph), graph.nodes[0], match)
+    made(Part(graph), graph.nodes[0], match)
 
 
-def _elements(add: Parts, node: gs.Node, match: Captured) -> None:
+def _elements(add: Part, node: gs.Node, match: Captured) -> None:
     shape, part = match.shapes["data"], match.shapes["indices"]
     data, indices, updates = node.inputs
     at = match.attributes["axis"] % len(shape)
@@ -44,7 +44,7 @@ def _elements(add: Parts, node: gs.Node, match: Captured) -> None:
     add.finish({"output": add(combine, data, made)})
 
 
-def _slices(add: Parts, node: gs.Node, match: Captured) -> None:
+def _slices(add: Part, node: gs.Node, match: Captured) -> None:
     """Data as [places, rest], updates as [updates, rest], each index as the number of a place."""
     shape, (data, indices, updates) = match.shapes["data"], node.inputs
     depth = match.shapes["indices"][-1]
@@ -78,7 +78,7 @@ def _slices(add: Parts, node: gs.Node, match: Captured) -> None:
 
 
 def _reduced(
-    add: Parts, hits: gs.Tensor, updates: gs.Tensor, axis: int, match: Captured
+    add: Part, hits: gs.Tensor, updates: gs.Tensor, axis: int, match: Captured
 ) -> tuple[gs.Tensor, str]:
     reduce, combine = REDUCE[match.attributes["reduction"]]
     spread = add("Where", hits, updates, _neutral(match))
@@ -98,38 +98,38 @@ def _neutral(match: Captured) -> np.ndarray:
     return np.array(-np.inf if reduction == "max" else np.inf, kind)
 
 
-def _not_negative(add: Parts, indices: gs.Tensor, match: Captured, size: gs.Tensor | np.ndarray) -> gs.Tensor:
+def _not_negative(add: Part, indices: gs.Tensor, match: Captured, size: gs.Tensor | np.ndarray) -> gs.Tensor:
     if match.dtypes["indices"] != "int64":
         indices = add.cast(indices, "int64")
     below = add("Less", indices, np.array(0, np.int64))
     return add("Where", below, add("Add", indices, size), indices)
 
 
-def _size(add: Parts, data: gs.Tensor, shape: Shape, axis: int) -> gs.Tensor | np.ndarray:
+def _size(add: Part, data: gs.Tensor, shape: Shape, axis: int) -> gs.Tensor | np.ndarray:
     """The size of an axis as a tensor of one element."""
     if isinstance(shape[axis], int):
         return np.array([shape[axis]])
     return add("Gather", add("Shape", data), np.array([axis]))
 
 
-def _range(add: Parts, data: gs.Tensor, shape: Shape, axis: int) -> gs.Tensor | np.ndarray:
+def _range(add: Part, data: gs.Tensor, shape: Shape, axis: int) -> gs.Tensor | np.ndarray:
     if isinstance(shape[axis], int):
         return np.arange(shape[axis])
     return _counted(add, _size(add, data, shape, axis))
 
 
-def _counted(add: Parts, count: gs.Tensor) -> gs.Tensor:
+def _counted(add: Part, count: gs.Tensor) -> gs.Tensor:
     stop = add("Squeeze", count, np.array([0]))
     return add("Range", np.array(0), stop, np.array(1))
 
 
-def _joined(add: Parts, first: gs.Tensor | np.ndarray, rest: np.ndarray) -> gs.Tensor | np.ndarray:
+def _joined(add: Part, first: gs.Tensor | np.ndarray, rest: np.ndarray) -> gs.Tensor | np.ndarray:
     if isinstance(first, np.ndarray):
         return np.concatenate([first, rest])
     return add("Concat", first, rest, axis=0)
 
 
-def _unsqueeze(add: Parts, value: gs.Tensor | np.ndarray, axes: Any) -> gs.Tensor | np.ndarray:
+def _unsqueeze(add: Part, value: gs.Tensor | np.ndarray, axes: Any) -> gs.Tensor | np.ndarray:
     if isinstance(value, np.ndarray):
         return np.expand_dims(value, tuple(int(axis) for axis in axes))
     return add("Unsqueeze", value, np.array(axes, np.int64))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from engine.rules.parts import Parts
 from engine.rules.python_rule import Captured
 from engine.rules.refuse import RefusedError
+from engine.rules.surgeon import Part
 
 
 def apply(graph: gs.Graph, match: Captured) -> None:
@@ -19,7 +19,7 @@ def apply(graph: gs.Graph, match: Captured) -> None:
     steps, length = match.shapes["update"][axis], shape[axis]
     if not isinstance(steps, int) or (circular and not isinstance(length, int)):
         raise RefusedError(f"axis {axis} of update ({steps}) or of past_cache ({length}) is dynamic")
-    add, (past, update, *start) = Parts(graph), graph.nodes[0].inputs
+    add, (past, update, *start) = Part(graph), graph.nodes[0].inputs
     column = [1] * rank
     column[axis] = steps
     places = np.arange(steps).reshape(column)

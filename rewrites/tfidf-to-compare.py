@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_graphsurgeon as gs
 
-from engine.rules.parts import Parts
 from engine.rules.python_rule import Captured
 from engine.rules.refuse import RefusedError
+from engine.rules.surgeon import Part
 
 
 def apply(graph: gs.Graph, match: Captured) -> None:
@@ -21,7 +21,7 @@ def apply(graph: gs.Graph, match: Captured) -> None:
     indexes = given["ngram_indexes"]
     if len(set(indexes)) < len(indexes):
         raise RefusedError("ngram_indexes holds a number twice")
-    add, value = Parts(graph), graph.nodes[0].inputs[0]
+    add, value = Part(graph), graph.nodes[0].inputs[0]
     counts, known = [], []
     for size, grams, ids in _pool(given):
         if given["min_gram_length"] <= size <= given["max_gram_length"] and len(ids):
@@ -61,7 +61,7 @@ def _windows(length: int, size: int, skips: int) -> np.ndarray:
 
 
 def _counted(
-    add: Parts, value: gs.Tensor, windows: np.ndarray, grams: np.ndarray, match: Captured
+    add: Part, value: gs.Tensor, windows: np.ndarray, grams: np.ndarray, match: Captured
 ) -> gs.Tensor:
     rank = len(match.shapes["X"])
     batch = [-1] if rank > 1 else []
@@ -72,7 +72,7 @@ def _counted(
     return _reduced(add, "ReduceSum", whole, rank, match.opset < 13)
 
 
-def _reduced(add: Parts, op: str, value: gs.Tensor, axis: int, attribute: bool) -> gs.Tensor:
+def _reduced(add: Part, op: str, value: gs.Tensor, axis: int, attribute: bool) -> gs.Tensor:
     if attribute:
         return add(op, value, axes=[axis], keepdims=0)
     return add(op, value, np.array([axis]), keepdims=0)
