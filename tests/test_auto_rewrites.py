@@ -81,8 +81,9 @@ def test_nothing_to_mend_and_nothing_that_mends(tmp_path: Path, cli: Callable[..
     assert "rewrites: auto became 0 rules" in done.out, done.text
     assert "rewrites: []  # a first draft\n" in (toy / "recipe.yaml").read_text()
     odd = """<ir_version: 10, opset_import: ["" : 18]>
-        g (float[batch, 8, 1] x) => (float[batch, 1, 8] y) <int64[2] axes = {1, 2}> {
-            a = Transpose <perm = [0, 2, 1]> (x) s = MatMul (a, x) d = Det (s)
+        g (float[batch, 8, 1] x) => (float[batch, 1, 8] y)
+        <int64[2] axes = {1, 2}, int64[6] pads = {0, 0, 0, 0, 1, 1}> {
+            a = Transpose <perm = [0, 2, 1]> (x)  s = MatMul (x, a)  p = Pad (s, pads) d = Det (p)
             e = Unsqueeze (d, axes) y = Mul (a, e) }"""
     toy = folder(tmp_path, graph=odd)
     cli("run", toy, "--until", "rewrite")

@@ -520,3 +520,53 @@ def test_a_failure_is_ours_and_the_others_are_written(
         0,
         1,
     ]
+
+
+@needs_rtx
+def test_float64_is_not_taken_for_what_it_says(cli: Callable[..., Cli], tmp_path: Path) -> None:
+    inside = saved(
+        tmp_path / "in",
+        "inside",
+        "g (float[2] x) => (float[2] y) { d = Cast <to = 11> (x) y = Cast <to = 1> (d) }",
+    )
+    ends = saved(tmp_path / "in", "ends", "g (double[2] x) => (double[2] y) { y = Exp (x) }")
+    done = cli("rewrite", inside, ends, "-o", "out", "--for", "tensorrt-rtx", "--json")
+    assert done.code == 1, done.text
+    first, second = json.loads(done.out)["files"]
+    assert (first["verdict"], first["notes"]) == ("builds", ["TensorRT computes float64 in float32"])
+    assert second["verdict"] == "refused"
+    assert "input 'x' is float64, output 'y' is float64; TensorRT makes it float32" in second["why"]
+    done = cli("rewrite", ends, "-o", "out", "--for", "tensorrt-rtx", "--any-io-types")
+    assert done.code == 0, done.text
+    assert "note: TensorRT computes float64 in float32" in done.out
+
+
+@needs_rtx
+def test_widening_that_does_not_help_is_taken_back(cli: Callable[..., Cli], tmp_path: Path) -> None:
+    text = (
+        "g (float[4] x, float s, uint16 z) => (uint16[4] y) { q = QuantizeLinear (x, s, z) y = Add (q, q) }"
+    )
+    path = saved(tmp_path / "in", "wide", text, opset=21)
+    done = cli("rewrite", path, "-o", "out", "--for", "tensorrt-rtx", "--any-io-types", "--json")
+    assert done.code == 1, done.text
+    [found] = json.loads(done.out)["files"]
+    assert (found["verdict"], found["changed"], found["notes"]) == ("refused", False, [])
+    assert (tmp_path / "out" / "wide.onnx").read_bytes() == path.read_bytes()
+    assert all(left["node"] in (None, "QuantizeLinear_0", "Add_1") for left in found["remaining"])
+
+
+def test_what_cannot_be_read_or_written_is_said_before_the_work(
+    cli: Callable[..., Cli], tmp_path: Path
+) -> None:
+    path = saved(tmp_path / "in", "m", "g (float[4] x) => (float[4] y) { y = Relu (x) }")
+    (tmp_path / "empty.onnx").write_bytes(b"")
+    (tmp_path / "taken").write_text("")
+    for given, out, rules, said in (
+        (path, "taken/out", (), "'taken/out' cannot be made: Not a directory"),
+        (tmp_path / "in", "out", (), "': is a folder"),
+        (tmp_path / "empty.onnx", "out", (), "empty.onnx': is empty"),
+        (path, "out", ("--rules", ""), "--rules names no rule"),
+    ):
+        done = cli("rewrite", given, "-o", out, "--for", "tensorrt-rtx", *rules)
+        assert done.code == 2, done.text
+        assert said in done.err

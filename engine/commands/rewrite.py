@@ -56,6 +56,8 @@ def command(
     tool = toolchain.resolve(spec)
     require_target(tool, target)
     names = [name.strip() for text in rules for name in text.split(",") if name.strip()]
+    if rules and not names:
+        raise RecipeError("--rules names no rule", hint="leave it out for all rules")
     options = Options(tool, axis_sizes.read(sizes), names or None, any_io_types, target)
     results = rewrite_files(files, out, options, progress)
     clear()

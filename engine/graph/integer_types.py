@@ -8,12 +8,12 @@ import onnx_ir as ir
 
 Type = ir.DataType
 
+# uint64 has no wider type: from 2**63 on its numbers are negative ones in int64.
 WIDER: Mapping[Type, Type] = {
     Type.UINT8: Type.INT32,
     Type.INT16: Type.INT32,
     Type.UINT16: Type.INT32,
     Type.UINT32: Type.INT64,
-    Type.UINT64: Type.INT64,
 }
 # Their numbers do not depend on the width of the type, as long as the inputs are in its range.
 SAME = frozenset(

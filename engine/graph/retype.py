@@ -1,6 +1,6 @@
 """Integer types that a toolchain lacks, computed in a wider one that it has, with the same numbers.
 
-uint8, uint16 and int16 become int32, uint32 and uint64 become int64, in tensors, constants and casts. After an
+uint8, uint16 and int16 become int32, uint32 becomes int64, in tensors, constants and casts. After an
 operator that can leave the range of the narrow type the result is wrapped as the narrow type would. Operators
 that ONNX does not define for the wider type, or whose result depends on the type otherwise, keep the narrow one
 between two casts.
@@ -39,7 +39,7 @@ def widen(model: ir.Model, boundary: Collection[Type], types: Mapping[Type, Type
     """Change ``model`` in place; None when no operator in it can compute one of ``types`` in the wider one.
 
     Inputs and outputs whose type is in ``boundary`` get the wider one; the others keep theirs, with a cast behind
-    or before them. Values of uint64 from 2**63 on do not fit int64 and are outside of what is kept.
+    or before them.
     """
     was = {value: value.dtype for graph in model.graphs() for value in _values(graph)}
     narrow = {value: dtype for value, dtype in was.items() if dtype is not None and dtype in types}
@@ -165,8 +165,6 @@ class _Pass:
         """Bring a result back into the range of the narrow type, as that type's own arithmetic does."""
         dtype = self.narrow[output]
         wide, (low, high) = self.types[dtype], number_range(dtype)
-        if dtype.bitwidth == wide.bitwidth:
-            return  # uint64 in int64: the same bits
         self.wrapped += 1
         graph = _graph(node)
         steps = [("Mod", high - low + 1)]

@@ -27,6 +27,7 @@ from engine.rules.tally import Tally
 
 MARGIN = 10  # what follows a replacement may make its rounding larger
 BUDGET = 120.0  # seconds of comparing one file; the reference evaluator is slow on large graphs
+_WORDS = ("ordinary values", "ones", "zeros", "corner values")
 _ORDINARY: tuple[samples.Kind, ...] = ("normal", "ones", "zeros")
 _WHOLE: tuple[samples.Kind, ...] = ({"integers": [0, 3]}, "ones", "zeros")
 
@@ -144,7 +145,7 @@ def compare(
             rng = np.random.default_rng([number, trial])
             feeds = {name: _feed(typed[name], shape, trial, rng) for name, shape in shapes.items()}
             shown = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
-            tally.add(one, two, feeds, f"values of kind {trial + 1}, {shown}")
+            tally.add(one, two, feeds, f"{_WORDS[trial]}, {shown}")
     proof = tally.proof(nothing="")
     if tally.numbers == 0 and not proof.why:
         return Whole(why="not compared: no inputs were found on which it runs")
@@ -206,6 +207,4 @@ def _feed(value: ir.Value, shape: tuple[int, ...], trial: int, rng: np.random.Ge
     assert dtype is not None  # checked by the caller
     kind = dtype.numpy()
     kinds = ("booleans", "ones", "zeros") if kind == np.bool_ else _WHOLE if kind.kind in "iu" else _ORDINARY
-    array = samples.make((*kinds, "edges")[trial], kind, shape, rng)
-    # uint64 is computed in int64, which ends at 2**63 - 1
-    return array & np.uint64(2**63 - 1) if kind == np.uint64 else array
+    return samples.make((*kinds, "edges")[trial], kind, shape, rng)

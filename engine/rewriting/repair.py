@@ -36,6 +36,8 @@ class Repair:
         self.tolerance = Tolerance()  # sum of those of all applications
         self.reference = False  # a rule among them is judged by the reference evaluator alone
         self.corners = True  # all of them are meant for every number
+        self.unwidened: tuple[Remaining, ...] | None = None  # what remained before
+        self.notes_before: list[str] = []
         self._widened_after = -1  # applications before the integer types were last widened
         self.why_not: dict[tuple[str, str], str] = {}  # node, rule -> why it does not fit
 
@@ -58,7 +60,23 @@ class Repair:
         self.subject.changed |= changed
         return changed
 
-    def widen(self, any_io_types: bool) -> bool:
+    def floats(self) -> list[str]:
+        """What TensorRT does to float64 without a word."""
+        kinds = {value.dtype for node in self.subject.model.graph.all_nodes() for value in node.outputs}
+        return ["TensorRT computes float64 in float32"] if ir.DataType.DOUBLE in kinds else []
+
+    def double_ends(self) -> str:
+        """Inputs and outputs of float64, which TensorRT takes and gives as float32."""
+        graph = self.subject.model.graph
+        found = [
+            f"{what} '{value.name}' is float64"
+            for what, values in (("input", graph.inputs), ("output", graph.outputs))
+            for value in values
+            if value.dtype == ir.DataType.DOUBLE
+        ]
+        return ", ".join(found)
+
+    def widen(self, any_io_types: bool, answer: Answer) -> bool:
         """Compute integer types that TensorRT lacks in wider ones; whether that changed the graph.
 
         It takes uint8 at the boundary before a cast, and none of the others; they stay unless ``any_io_types``.
@@ -67,6 +85,7 @@ class Repair:
         if applied == self._widened_after:
             return False
         self._widened_after, model = applied, self.subject.model
+        left, notes = self.remaining(answer), list(self.subject.notes)
         ends = {value.dtype for value in (*model.graph.inputs, *model.graph.outputs)}
         kept = set() if any_io_types else {kind for kind in _LACKING if kind in ends}
         types = {narrow: wide for narrow, wide in WIDER.items() if narrow not in kept}
@@ -80,6 +99,7 @@ class Repair:
                 f"{what} '{name}' is {now} now; it was {was}" for name, (was, now) in changes.items()
             ]
         self.subject.changed = True
+        self.unwidened, self.notes_before = left, notes
         return True
 
     def _refused_nodes(self, answer: Answer, ops: Mapping[str, str]) -> Iterator[str]:

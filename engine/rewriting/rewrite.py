@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -52,12 +53,12 @@ def rewrite_files(
     axis_sizes.require_used(
         options.sizes, {name for one in subjects for name in axis_sizes.symbols(one.model)}
     )
+    _require_folder(out)
     candidates = Candidates(options.toolchain, axis_sizes.tried(options.sizes), options.rules, options.folder)
     repairs = [Repair(subject, candidates) for subject in subjects]
     for subject in subjects:
         subject.note_opset(options.toolchain)
     answers, rounds = rounds_of(repairs, options, progress)
-    out.mkdir(parents=True, exist_ok=True)
     results = []
     for number, repair in enumerate(repairs):
         progress("checking and writing", number, len(repairs))
@@ -86,11 +87,11 @@ def rounds_of(
             again = []
             for nth, index in enumerate(asked):
                 progress(f"round {number + 1}: rewriting", nth, len(asked))
-                if answers[index].ok or answers[index].stage == "profile":
+                if answers[index].ok or answers[index].lacks_shapes:
                     continue
                 changed = repairs[index].round(answers[index])
                 if not changed and options.wider_integers:
-                    changed = repairs[index].widen(options.any_io_types)
+                    changed = repairs[index].widen(options.any_io_types, answers[index])
                 if changed:
                     rounds[index] += 1
                     again.append(index)
@@ -113,8 +114,13 @@ def _finished(repair: Repair, answer: Answer, rounds: int, out: Path, options: O
     subject = repair.subject
     verdict, why = _verdict(answer, subject)
     remaining = repair.remaining(answer)
+    if verdict == "refused" and repair.unwidened is not None and not repair.used:
+        remaining, subject.changed, subject.notes = repair.unwidened, False, repair.notes_before
+    subject.notes += repair.floats()
     notes = tuple(subject.notes)
     file = str(subject.path)
+    if verdict != "refused" and not options.any_io_types and (kept := repair.double_ends()):
+        verdict, why = "refused", f"{kept}; TensorRT makes it float32, which --any-io-types permits"
     if not subject.changed:
         written = finish.copy(subject.path, out)
         return Rewritten(file, str(written), verdict, why, remaining=remaining, notes=notes)
@@ -143,6 +149,18 @@ def _verdict(answer: Answer, subject: Subject) -> tuple[Verdict, str]:
     if subject.profile.lacking:
         return "parses", f"not built: no sizes for {subject.profile.lacking}"
     return "builds", ""
+
+
+def _require_folder(out: Path) -> None:
+    """Before any work: the folder is made, or can be written to."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecipeError(
+            f"'{out}' cannot be made: {error.strerror or error}", hint="give another folder with -o"
+        ) from error
+    if not os.access(out, os.W_OK):
+        raise RecipeError(f"'{out}' cannot be written to", hint="give another folder with -o")
 
 
 def _require_apart(paths: Sequence[Path], out: Path) -> None:

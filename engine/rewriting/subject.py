@@ -57,8 +57,9 @@ def require_sound(paths: list[Path]) -> None:
     """The checks of the check step. Raises RecipeError with the first fault of every file that has one."""
     problems = []
     for path in paths:
-        if not path.is_file():
-            problems.append(Problem(f"'{path}': no such file"))
+        if not path.is_file() or path.stat().st_size == 0:
+            what = "is a folder" if path.is_dir() else "is empty" if path.exists() else "no such file"
+            problems.append(Problem(f"'{path}': {what}"))
             continue
         try:
             sound.require(path, taken=True, original=True)
