@@ -38,7 +38,7 @@ def of(node: dict[str, Any]) -> st.SearchStrategy[Any]:
         rest = {key: part for key, part in node.items() if key not in ("if", "then", "else", "type")}
         others = [other for other in node["type"] if other != kind]
         return st.one_of(
-            of({**rest, **node["then"], "type": kind}), of({**rest, **node["else"], "type": others})
+            of({**rest, **node["then"], "type": kind}), of({**rest, **node.get("else", {}), "type": others})
         )
     kinds = node["type"] if isinstance(node["type"], list) else [node["type"]]
     return st.one_of([_MAKERS[kind](node) for kind in kinds])
