@@ -30,7 +30,7 @@ SAME = frozenset(
 WRAPS = frozenset(
     (
         "Abs", "Add", "BitShift", "BitwiseNot", "CumSum", "Div", "Gemm", "MatMul", "Mul", "Neg", "Pow",
-        "ReduceProd", "ReduceSum", "Sub", "Sum",
+        "ReduceSum", "Sub", "Sum",
     )
 )  # fmt: skip
 

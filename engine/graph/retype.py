@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from engine.graph.fresh import Names
 from engine.graph.integer_types import SAME, WIDER, WRAPS, Type, join_casts, number_range
 
 _TYPE_ATTRIBUTES = ("to", "dtype")
@@ -29,10 +30,6 @@ class Retyped:
     outputs: Mapping[str, tuple[str, str]]
     wrapped: int
     kept: int  # operators that still compute in the narrow type, between casts
-
-    @property
-    def changed(self) -> bool:
-        return bool(self.inputs or self.outputs)
 
 
 def widen(model: ir.Model, boundary: Collection[Type], types: Mapping[Type, Type] = WIDER) -> Retyped | None:
@@ -51,8 +48,7 @@ class _Pass:
     def __init__(self, model: ir.Model, types: Mapping[Type, Type], narrow: Mapping[ir.Value, Type]) -> None:
         self.model, self.types, self.narrow = model, types, dict(narrow)
         self.opset = model.opset_imports.get("", 1)
-        self.taken = {value.name for graph in model.graphs() for value in _values(graph)}
-        self.taken |= {node.name for node in model.graph.all_nodes()}
+        self.names = Names(model)
         self.left: set[ir.Value] = set()  # keep the type that they have
         self.wrapped = self.kept = 0
 
@@ -176,7 +172,9 @@ class _Pass:
             constant = self._constant(number, wide, output, graph)
             made = self._value(f"{output.name}/{op.lower()}", wide, output)
             chain.append(
-                ir.Node("", op, [value, constant], outputs=[made], name=self._fresh(f"{output.name}/{op}"))
+                ir.Node(
+                    "", op, [value, constant], outputs=[made], name=self.names.fresh(f"{output.name}/{op}")
+                )
             )
             value = made
         self._after(output, chain, graph, node)
@@ -193,7 +191,7 @@ class _Pass:
         first.replace_input_with(0, value)
         if end.is_graph_output():
             name = value.name
-            value.name, end.name = self._fresh(f"{name}/raw"), name
+            value.name, end.name = self.names.fresh(f"{name}/raw"), name
         for node in reversed(chain):
             if producer is not None:
                 graph.insert_after(producer, node)
@@ -205,34 +203,26 @@ class _Pass:
         value = graph.outputs[index]
         cast = self._cast(value, dtype)
         graph.append(cast)
-        value.name, cast.outputs[0].name = self._fresh(f"{name}/wide"), name
+        value.name, cast.outputs[0].name = self.names.fresh(f"{name}/wide"), name
         graph.outputs[index] = cast.outputs[0]
 
     def _cast(self, value: ir.Value, to: Type) -> ir.Node:
         made = self._value(f"{value.name}/{to.name.lower()}", to, value)
         attributes = [ir.AttrInt64("to", int(to))]
         return ir.Node(
-            "", "Cast", [value], attributes, outputs=[made], name=self._fresh(f"{value.name}/Cast")
+            "", "Cast", [value], attributes, outputs=[made], name=self.names.fresh(f"{value.name}/Cast")
         )
 
     def _constant(self, number: int, dtype: Type, of: ir.Value, graph: ir.Graph) -> ir.Value:
         tensor = ir.Tensor(np.asarray(number, dtype=dtype.numpy()))
-        made = ir.Value(name=self._fresh(f"{of.name}/{number}"), shape=ir.Shape([]), type=ir.TensorType(dtype),
+        made = ir.Value(name=self.names.fresh(f"{of.name}/{number}"), shape=ir.Shape([]), type=ir.TensorType(dtype),
                         const_value=tensor)  # fmt: skip
         graph.register_initializer(made)
         return made
 
     def _value(self, name: str, dtype: Type, like: ir.Value) -> ir.Value:
         shape = None if like.shape is None else like.shape.copy()
-        return ir.Value(name=self._fresh(name), shape=shape, type=ir.TensorType(dtype))
-
-    def _fresh(self, wanted: str) -> str:
-        name, count = wanted, 1
-        while name in self.taken:
-            count += 1
-            name = f"{wanted}_{count}"
-        self.taken.add(name)
-        return name
+        return ir.Value(name=self.names.fresh(name), shape=shape, type=ir.TensorType(dtype))
 
 
 def _graph(node: ir.Node) -> ir.Graph:

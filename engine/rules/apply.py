@@ -9,12 +9,13 @@ import onnx_ir as ir
 
 from engine.errors import StepError
 from engine.graph import provenance
+from engine.graph.fresh import Names
 from engine.rules import definition, fragment, python_rule
 from engine.rules.interval import Known
 from engine.rules.language import Rule
 from engine.rules.match import Match, Miss, Search
 from engine.rules.refuse import RefusedError
-from engine.rules.splice import Names, splice
+from engine.rules.splice import splice
 from engine.rules.verdict import Proof
 
 Prover = Callable[[Match, ir.Model, ir.Model, Known], Proof]

@@ -8,28 +8,10 @@ import numpy as np
 import onnx_ir as ir
 
 from engine.graph import provenance
+from engine.graph.fresh import Names
 from engine.rules.constants import tensor_of
 from engine.rules.fragment import canonical, shape_of
 from engine.rules.match import Match
-
-
-class Names:
-    """Hands out node and value names that no graph of the model uses."""
-
-    def __init__(self, model: ir.Model) -> None:
-        self.taken: set[str] = set()
-        for graph in model.graphs():
-            self.taken |= {value.name for value in graph.inputs if value.name} | set(graph.initializers)
-            for node in graph:
-                self.taken |= {value.name for value in node.outputs if value.name} | {node.name or ""}
-
-    def fresh(self, wanted: str) -> str:
-        name, count = wanted, 1
-        while name in self.taken:
-            count += 1
-            name = f"{wanted}_{count}"
-        self.taken.add(name)
-        return name
 
 
 def splice(match: Match, after: ir.Model, names: Names) -> list[ir.Node]:
