@@ -10,7 +10,7 @@ from typing import Any
 
 from engine import waivers
 from engine.claims import Claim, Status
-from engine.comparison import Comparison
+from engine.comparison import AT_LEAST, Comparison
 from engine.plain import from_plain
 from engine.plan import Plan
 from engine.recipe import Limits
@@ -22,7 +22,6 @@ from engine.values import StepResult
 from engine.waivers import WaiverUse
 
 PYTORCH = "parity with PyTorch"
-AT_LEAST = frozenset({"cosine", "argmax"})  # metrics whose limit is a smallest value
 _OPTIONAL = frozenset({"simplify", "rewrite", "verify", "bench", "score"})
 
 

@@ -16,8 +16,8 @@ from engine import __version__
 from engine.errors import Exit, PortwrightError, RecipeError
 
 COMMANDS = (
-    "init", "check", "plan", "run", "report", "replay", "show", "diff", "fmt", "rewrite", "rules", "explain",
-    "schema", "doctor",
+    "init", "check", "plan", "run", "diagnose", "report", "replay", "show", "diff", "fmt", "rewrite", "rules",
+    "explain", "schema", "doctor",
 )  # fmt: skip
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+AT_LEAST = frozenset({"cosine", "argmax"})  # metrics whose limit is a smallest value
+
 
 @dataclass(frozen=True)
 class Comparison:

@@ -127,7 +127,18 @@ def locate(done: Record, out: Path, sample: str, observer: Observer) -> Mapping[
 
 def _located(state: _Run, sample: str) -> Mapping[str, Any]:
     """Where the graph leaves the reference on one failing sample; ``why`` when that could not be told."""
-    found: dict[str, Any] = {"sample": sample}
+    return {"sample": sample} | _aside(state, "locate", "parity", {"failing": sample})
+
+
+def diagnose(done: Record, out: Path, observer: Observer) -> Mapping[str, Any]:
+    """Which nodes of the run in ``out`` must stay wide (see :mod:`engine.steps.diagnose`); ``why`` when it broke."""
+    state = _Run(done.plan, out, done.until, observer, None, {item.step: item for item in done.results})
+    return _aside(state, "diagnose", "diagnose", {})
+
+
+def _aside(state: _Run, step: str, shown: str, memo: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts of a step that is not on the route, run in a process of its own; ``why`` where it failed."""
+    found: dict[str, Any] = {}
 
     def on_message(message: dict[str, Any]) -> None:
         if message["kind"] == "step":
@@ -135,9 +146,9 @@ def _located(state: _Run, sample: str) -> Mapping[str, Any]:
         elif message["kind"] == "failure":
             found["why"] = Failure.from_plain(message["failure"]).symptom
         elif message["kind"] == "progress":
-            state.observer(message | {"step": "parity"})
+            state.observer(message | {"step": shown})
 
-    outcome = _child(state, "locate", ["locate"], on_message, {"failing": sample})
+    outcome = _child(state, step, [step], on_message, memo)
     if outcome.kind != "ok":
         found["why"] = f"the process that looked for it {outcome.describe()}"
     return found

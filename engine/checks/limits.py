@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 
+from engine.comparison import AT_LEAST
 from engine.errors import Problem
 from engine.recipe import Limits, LoadedRecipe
 from engine.schema import nearest
@@ -17,7 +18,6 @@ _LOOSEST = {
     "cosine": (0.1, "unrelated values reach 0.1 by chance"),
     "argmax": (0.01, "guessing among a hundred classes reaches 0.01"),
 }
-_AT_LEAST = ("cosine", "argmax")
 # Half precision rounds by 2**-12 of a value and more; below these only equal bits pass.
 _TIGHTEST = {"rel_l2": 6e-8, "cosine": 1 - 1e-12}
 _MOST_LAYERS = 1_000_000
@@ -37,7 +37,7 @@ def _loose(loaded: LoadedRecipe, part: str, limits: Limits) -> Iterator[Problem]
     for field in fields(limits):
         limit = getattr(limits, field.name)
         bound, why = _LOOSEST[field.name]
-        if limit is not None and (limit <= bound if field.name in _AT_LEAST else limit >= bound):
+        if limit is not None and (limit <= bound if field.name in AT_LEAST else limit >= bound):
             what = f"accept.{part}.{field.name}: {limit:g} can never fail for a reason: {why}"
             yield loaded.document.problem(("accept", part, field.name), what)
     if limits.mean_abs is not None and limits.max_abs is not None and limits.mean_abs >= limits.max_abs:
@@ -53,7 +53,7 @@ def _tight(loaded: LoadedRecipe, limits: Limits) -> Iterator[Problem]:
         return
     for metric, bound in _TIGHTEST.items():
         limit = getattr(limits, metric)
-        if limit is not None and (limit > bound if metric in _AT_LEAST else limit < bound):
+        if limit is not None and (limit > bound if metric in AT_LEAST else limit < bound):
             what = f"accept.engine.{metric}: {limit:.15g} asks for equal bits, which base {base} cannot give"
             yield loaded.document.problem(("accept", "engine", metric), what, "it can never pass")
 

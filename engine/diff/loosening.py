@@ -7,7 +7,7 @@ import re
 from dataclasses import fields
 from typing import Any, Literal
 
-from engine.accept import AT_LEAST
+from engine.comparison import AT_LEAST
 from engine.recipe import Limits
 
 Mark = Literal["", "LOOSER", "tighter", "UNKNOWN DIRECTION", "WORSE", "better"]

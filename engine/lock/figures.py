@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from engine.accept import AT_LEAST
+from engine.comparison import AT_LEAST
 from engine.stress import judge as hard
 
 FACTOR = 2.0  # two figures of an error are equal when neither is more than this many times the other

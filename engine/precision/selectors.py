@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import functools
+import glob
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -76,6 +77,11 @@ def resolve(model: ir.Model, base: Precision, overrides: Sequence[Override] = ()
     return Assignment(base, types, tuple(overrides), names, pinned)
 
 
+def exactly(name: str) -> str:
+    """The ``node`` selector that takes the node called ``name`` and no other."""
+    return glob.escape(name)
+
+
 def module_of(node: ir.Node) -> str:
     return node.metadata_props.get(MODULE, "")
 
@@ -95,13 +101,14 @@ def _matches(pattern: tuple[str, ...], parts: tuple[str, ...]) -> bool:
 
 
 def _select(override: Override, candidates: Iterable[ir.Node]) -> list[ir.Node]:
-    found = [node for node in candidates if _fits(override, node)]
+    found = [node for node in candidates if fits(override, node)]
     if override.nth is None:
         return found
     return found[override.nth : override.nth + 1] if override.nth >= 0 else []
 
 
-def _fits(override: Override, node: ir.Node) -> bool:
+def fits(override: Override, node: ir.Node) -> bool:
+    """Whether the selector, without its ``nth``, takes the node."""
     if override.module is None and override.op is None and override.node is None:
         return False
     return (

@@ -1,0 +1,100 @@
+"""Add overrides to a recipe file: whole lines are put in, every other byte stays."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from engine import document, ordering, writing
+from engine.errors import RecipeError
+
+Line = Mapping[str, Any]
+
+
+def with_overrides(text: str, lines: Sequence[Line], name: str = "<text>") -> str:
+    """``text`` with ``lines`` at the end of ``precision.overrides``, which is made where it is not there.
+
+    Raises RecipeError, with the lines to add by hand, where that cannot be done without changing something else.
+    """
+    doc = document.parse(text, name)
+    expected = copy.deepcopy(doc.data)
+    expected.setdefault("precision", {}).setdefault("overrides", []).extend(dict(line) for line in lines)
+    after = _put(text, [writing.flow(line) for line in lines])
+    if after is None or not _holds(after, expected, text):
+        shown = "\n".join(f"  - {writing.flow(line)}" for line in lines)
+        raise RecipeError(f"{name}: precision.overrides cannot be added to without changing something else; left as "
+                          f"it is", hint=f"add under precision.overrides:\n{shown}")  # fmt: skip
+    return after
+
+
+def _holds(after: str, expected: Any, before: str) -> bool:
+    try:
+        found = document.parse(after).data
+    except RecipeError:
+        return False
+    return bool(found == expected) and ordering.comments(after) == ordering.comments(before)
+
+
+def _put(text: str, items: Sequence[str]) -> str | None:
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    rows = text.splitlines(keepends=True)
+    end = "\r\n" if rows and rows[0].endswith("\r\n") else "\n"
+    if not isinstance(root, yaml.MappingNode) or root.flow_style:
+        return None
+    precision = _child(root, "precision")
+    if precision is None:
+        pad = " " * root.start_mark.column
+        new = [f"{pad}precision:", f"{pad}  overrides:", *(f"{pad}    - {item}" for item in items)]
+        return _insert(rows, _last(root), new, end)
+    _, value = precision
+    if not isinstance(value, yaml.MappingNode) or value.flow_style:
+        return _grown_flow(text, value, items)
+    overrides = _child(value, "overrides")
+    if overrides is None:
+        pad = " " * value.start_mark.column
+        return _insert(rows, _last(value), [f"{pad}overrides:", *(f"{pad}  - {item}" for item in items)], end)
+    _, value = overrides
+    if not isinstance(value, yaml.SequenceNode) or value.flow_style:
+        return _grown_flow(text, value, items)
+    pad = " " * value.start_mark.column
+    return _insert(rows, _last(value), [f"{pad}- {item}" for item in items], end)
+
+
+def _child(node: yaml.MappingNode, name: str) -> tuple[yaml.Node, yaml.Node] | None:
+    return next(((key, value) for key, value in node.value if key.value == name), None)
+
+
+def _last(node: yaml.Node) -> int:
+    """Index of the last row that holds something of ``node``; a block's own end lies behind the comments after it."""
+    if isinstance(node, yaml.MappingNode) and node.value and not node.flow_style:
+        return _last(node.value[-1][1])
+    if isinstance(node, yaml.SequenceNode) and node.value and not node.flow_style:
+        return _last(node.value[-1])
+    mark = node.end_mark
+    return int(mark.line if mark.column or mark.line == node.start_mark.line else mark.line - 1)
+
+
+def _insert(rows: list[str], after: int, new: Sequence[str], end: str) -> str:
+    head, tail = rows[: after + 1], rows[after + 1 :]
+    if head and not head[-1].endswith(("\n", "\r")):
+        head[-1] += end
+    return "".join([*head, *(f"{line}{end}" for line in new), *tail])
+
+
+def _grown_flow(text: str, node: yaml.Node, items: Sequence[str]) -> str | None:
+    """A list or mapping in brackets gets the items before its closing bracket."""
+    if isinstance(node, yaml.SequenceNode):
+        inner = ", ".join(items)
+        glue = ", " if node.value else ""
+        return text[: node.end_mark.index - 1] + glue + inner + text[node.end_mark.index - 1 :]
+    if isinstance(node, yaml.MappingNode):
+        overrides = _child(node, "overrides")
+        if overrides is not None:
+            return _grown_flow(text, overrides[1], items)
+        glue = ", " if node.value else ""
+        closing = node.end_mark.index - 1
+        return text[:closing] + f"{glue}overrides: [{', '.join(items)}]" + text[closing:]
+    return None

@@ -1,0 +1,120 @@
+"""Which nodes must stay wide so that a rehearsal meets its limits. Not a step of the route."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import StepError
+from engine.plan import Plan
+from engine.recipe import Override
+from engine.steps.context import Context, Done
+
+if TYPE_CHECKING:
+    from engine.diagnosis.find import Found
+    from engine.diagnosis.margin import Margin
+    from engine.diagnosis.trials import Sample, Trials
+
+
+def run(context: Context) -> Done:
+    """Facts ``verdict``, margins, ``nodes`` and ``overrides`` (as plain data): see :mod:`engine.diagnosis.find`.
+
+    The overrides were rehearsed as they stand, at every shape, before they are called found.
+    """
+    from engine.diagnosis import find, trials
+
+    plan = context.plan
+    graph = _before_lowering(context)
+    taken = [trials.read(context.samples(shape).parent, shape) for shape in plan.parity_shapes]
+    precision = plan.precision
+    tried = trials.Trials(
+        graph, precision.base, precision.io, precision.overrides, plan.accept.engine,
+        lambda count: context.progress(f"rehearsal {count + 1}", count, count + 1),
+    )  # fmt: skip
+    found = find.find(tried, taken)
+    facts = _facts(found, plan)
+    if found.verdict in ("found", "kinds"):
+        facts |= _named(found, tried, taken, plan)
+    return Done(facts=facts | {"rehearsals": tried.count})
+
+
+def _before_lowering(context: Context) -> Path:
+    newest = ""
+    for name, result in context.earlier.items():
+        if name == "lower":
+            break
+        newest = name if "graph" in result.artifacts else newest
+    if not newest:
+        raise StepError("no graph was written before the lower step", klass="tooling")
+    return context.artifact(newest, "graph")
+
+
+def _facts(found: Found, plan: Plan) -> dict[str, Any]:
+    return {
+        "verdict": found.verdict,
+        "base": plan.precision.base,
+        "before": plain(found.before),
+        "after": plain(found.after) if found.after else None,
+        "nodes": list(found.nodes),
+        "tensors": list(found.tensors),
+        "of": found.of,
+        "ranked": [[name, None if math.isinf(score) else score] for name, score in found.ranked],
+    }
+
+
+def plain(margin: Margin) -> dict[str, Any]:
+    """A margin without infinities, which JSON cannot hold."""
+    ratio = None if math.isinf(margin.ratio) else margin.ratio
+    value = margin.value if margin.value is not None and math.isfinite(margin.value) else None
+    return asdict(margin) | {"ratio": ratio, "value": value}
+
+
+def _named(found: Found, tried: Trials, taken: Sequence[Sample], plan: Plan) -> dict[str, Any]:
+    """The overrides, and the margin with them; one for each node where those in fewer words do not hold."""
+    from engine.diagnosis import cover
+    from engine.graph import files
+    from engine.precision import selectors
+    from engine.precision.prepare import prepare
+
+    report, _ = tried.lowered(tried.overrides)
+    held = frozenset(name for item in report.overrides if item.type != "fp32" for name in item.nodes)
+    wide = frozenset(name for name, kind in report.node_types.items() if kind == "fp32")
+    model = files.load(tried.graph)
+    prepare(model)
+    because = _because(found)
+    if found.lines:
+        short = tuple(replace(line, because=because) for line in found.lines)
+    else:
+        short = cover.cover(model, found.nodes, wide, held, "fp32", because)
+    long = tuple(Override("fp32", because, node=selectors.exactly(name)) for name in found.nodes)
+    for lines in dict.fromkeys((short, long)):
+        after = tried.of([*tried.overrides, *lines], taken)
+        if after.good:
+            return {
+                "overrides": [_plain_override(line) for line in lines],
+                "after": plain(after),
+                "takes": sorted(
+                    {name for item in tried.lowered([*tried.overrides, *lines])[0].overrides[len(tried.overrides):]
+                     for name in item.nodes}
+                ),
+            }  # fmt: skip
+    return {"verdict": "unconfirmed", "after": plain(after)}
+
+
+def _because(found: Found) -> str:
+    before, after = found.before, found.after
+    assert after is not None
+    was = f"{before.what} {before.value:.2g}" if before.value is not None else "not finite"
+    now = f"{after.value:.2g}" if after.value is not None else "0"
+    metric = f" {after.what}" if after.what != before.what else ""
+    return f"rehearsed: {was} without it, {now}{metric} with it"
+
+
+def _plain_override(line: Override) -> dict[str, Any]:
+    keys = {"module": line.module, "op": line.op, "node": line.node}
+    return {key: value for key, value in keys.items() if value is not None} | {
+        "type": line.type, "because": line.because
+    }  # fmt: skip
