@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint fuzz gauntlet mutation-test healthy-exports docs bench-spine bench-check bench-large bench-parity bench-matching bench-rewrites clean
+.PHONY: demo test lint fuzz gauntlet mutation-test healthy-exports docs bench-spine bench-check bench-large bench-parity bench-matching bench-rewrites bench-diagnose clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +29,9 @@ gauntlet: $(READY)  ## public breakages, rebuilt small: what each must come to, 
 
 mutation-test: $(READY)  ## 300 single faults in the graphs of ten models; caught / planted last
 	$(BIN)/python -m tests.mutants.run
+
+bench-diagnose: $(READY)  ## 30 models with planted culprits through `portwright diagnose`; exact / planted last
+	$(BIN)/python -m tests.culprits.run
 
 healthy-exports: $(READY)  ## at least fifty right exports, none of which may fail; the count last
 	$(BIN)/python -m tests.mutants.run --healthy

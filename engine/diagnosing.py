@@ -49,6 +49,7 @@ def diagnose(path: Path, out: Path | None, observer: Observer, write: bool) -> D
     if "overrides" not in facts:
         return Diagnosis(facts, str(file))
     before = file.read_bytes().decode()
+    _require_own_overrides(loaded, plan, file)
     after = recipe_patch.with_overrides(before, facts["overrides"], str(file))
     shown = difflib.unified_diff(
         before.splitlines(True), after.splitlines(True), f"a/{file.name}", f"b/{file.name}"
@@ -69,6 +70,16 @@ def _run_of(plan: Plan, folder: Path) -> Record | None:
     except RecipeError:
         return None
     return done if done.plan == plan and done.result(_UNTIL) is not None else None
+
+
+def _require_own_overrides(loaded: LoadedRecipe, plan: Plan, file: Path) -> None:
+    """A list in a variant would take the place of the one in the recipe that it extends."""
+    home = loaded.document.place(("precision", "overrides")).file
+    if plan.precision.overrides and home != str(file):
+        raise RecipeError(
+            f"{file}: its precision.overrides stand in {home}; a list here would replace them",
+            hint=f"diagnose {home}, or write the overrides out in {file}",
+        )
 
 
 def _require_rehearsed(done: Record, loaded: LoadedRecipe, folder: Path) -> None:

@@ -20,8 +20,9 @@ _OVER = 2.0  # it takes at most this many times the nodes that it is for
 class _Line:
     override: Override
     takes: frozenset[str]
-    rank: int  # module before module with op before op before node
-    length: int
+    rank: tuple[
+        int, int, int
+    ]  # among equals: module, module with op, op, node; few wildcards; the inner module
 
 
 def cover(
@@ -64,7 +65,7 @@ def _greedy(lines: Sequence[_Line], wanted: frozenset[str]) -> list[_Line]:
     left = set(wanted)
     while left:
         best = max(
-            lines, key=lambda line: (len(line.takes & left), -len(line.takes), -line.rank, -line.length)
+            lines, key=lambda line: (len(line.takes & left), -len(line.takes), *(-part for part in line.rank))
         )
         assert best.takes & left  # a node's own line is always among them
         chosen.append(best)
@@ -82,8 +83,8 @@ def _lines(
                 continue
             seen.add(override)
             takes = frozenset(name for name, other in counted.items() if selectors.fits(override, other))
-            text = selectors.describe(override)
-            yield _Line(override, takes, rank, len(text))
+            path = override.module or ""
+            yield _Line(override, takes, (rank, path.count("*"), -len(path)))
 
 
 def _names(node: ir.Node, kind: FloatType, because: str) -> Iterator[tuple[int, Override]]:

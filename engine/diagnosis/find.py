@@ -56,9 +56,6 @@ def find(trials: Trials, taken: Sequence[Sample]) -> Found:
     before = max(start.values(), key=lambda margin: margin.ratio)
     if before.good:
         return Found("fine", before, before, rehearsals=trials.count)
-    wide = trials.of((), [item for item in taken if not start[item.shape].good], base="fp32")
-    if not wide.good:
-        return Found("not precision", before, wide, rehearsals=trials.count)
     report, _ = trials.lowered(trials.overrides)
     held = {name for item in report.overrides if item.type != "fp32" for name in item.nodes}
     narrow = {name for name, kind in report.node_types.items() if kind != "fp32"} - held
@@ -67,8 +64,11 @@ def find(trials: Trials, taken: Sequence[Sample]) -> Found:
     candidates = units(model, narrow)
     everything = {name for unit in candidates for name in unit.nodes}
     failing = sorted((item for item in taken if not start[item.shape].good), key=_cost)
-    if not trials.margin(everything, failing[:1]).good:
-        return Found("overrides", before, trials.margin(everything, failing[:1]), rehearsals=trials.count)
+    widest = trials.margin(everything, failing[:1])
+    if not widest.good:
+        single = trials.of((), failing[:1], base="fp32")
+        verdict: Verdict = "overrides" if single.good else "not precision"
+        return Found(verdict, before, widest if single.good else single, rehearsals=trials.count)
     search = _Search(trials, candidates, model)
     used = failing[:1]
     try:

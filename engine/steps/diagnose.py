@@ -76,8 +76,8 @@ def _named(found: Found, tried: Trials, taken: Sequence[Sample], plan: Plan) -> 
     """The overrides, and the margin with them; one for each node where those in fewer words do not hold."""
     from engine.diagnosis import cover
     from engine.graph import files
-    from engine.precision import selectors
-    from engine.precision.prepare import prepare
+    from engine.precision import ops, selectors
+    from engine.precision.prepare import nodes, prepare
 
     report, _ = tried.lowered(tried.overrides)
     held = frozenset(name for item in report.overrides if item.type != "fp32" for name in item.nodes)
@@ -90,17 +90,15 @@ def _named(found: Found, tried: Trials, taken: Sequence[Sample], plan: Plan) -> 
     else:
         short = cover.cover(model, found.nodes, wide, held, "fp32", because)
     long = tuple(Override("fp32", because, node=selectors.exactly(name)) for name in found.nodes)
+    free = {node.name or "" for node in nodes(model) if ops.is_free(node)}
     for lines in dict.fromkeys((short, long)):
-        after = tried.of([*tried.overrides, *lines], taken)
+        taken_by, _ = tried.lowered([*tried.overrides, *lines])
+        names = {name for item in taken_by.overrides[len(tried.overrides) :] for name in item.nodes} - free
+        same = names - wide == set(found.nodes) and found.after is not None
+        after = found.after if same and found.after else tried.of([*tried.overrides, *lines], taken)
         if after.good:
-            return {
-                "overrides": [_plain_override(line) for line in lines],
-                "after": plain(after),
-                "takes": sorted(
-                    {name for item in tried.lowered([*tried.overrides, *lines])[0].overrides[len(tried.overrides):]
-                     for name in item.nodes}
-                ),
-            }  # fmt: skip
+            plain_lines = [_plain_override(line) for line in lines]
+            return {"overrides": plain_lines, "after": plain(after), "takes": sorted(names)}
     return {"verdict": "unconfirmed", "after": plain(after)}
 
 
