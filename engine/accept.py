@@ -22,6 +22,7 @@ from engine.values import StepResult
 from engine.waivers import WaiverUse
 
 PYTORCH = "parity with PyTorch"
+REHEARSED = "accept.engine (rehearsed)"
 _OPTIONAL = frozenset({"simplify", "rewrite", "verify", "bench", "score"})
 
 
@@ -76,7 +77,7 @@ def _step_of(claim: Claim) -> str:
         "accept.onnx": "parity",
         "accept.rounding": "parity",
         PYTORCH: "parity",
-        "accept.engine (rehearsed)": "rehearse",
+        REHEARSED: "rehearse",
         "accept.engine (measured)": "verify",
     }
     return next((step for head, step in heads.items() if claim.name.startswith(head)), "build")
@@ -195,7 +196,7 @@ def _hard(record: Record, evidence: str) -> list[Claim]:
 
 def _engine(record: Record) -> list[Claim]:
     limits = record.plan.accept.engine
-    rehearsed = _limits_claims(record, "accept.engine (rehearsed)", "rehearse", limits, "rehearsed")
+    rehearsed = _limits_claims(record, REHEARSED, "rehearse", limits, "rehearsed")
     return rehearsed + _limits_claims(record, "accept.engine (measured)", "verify", limits, "measured")
 
 

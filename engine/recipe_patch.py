@@ -49,9 +49,11 @@ def _put(text: str, items: Sequence[str]) -> str | None:
         pad = " " * root.start_mark.column
         new = [f"{pad}precision:", f"{pad}  overrides:", *(f"{pad}    - {item}" for item in items)]
         return _insert(rows, _last(root), new, end)
-    _, value = precision
-    if not isinstance(value, yaml.MappingNode) or value.flow_style:
-        return _grown_flow(text, value, items)
+    key, value = precision
+    if isinstance(value, yaml.MappingNode) and value.flow_style:
+        return _opened(text, rows, key, value, items, end)
+    if not isinstance(value, yaml.MappingNode):
+        return None
     overrides = _child(value, "overrides")
     if overrides is None:
         pad = " " * value.start_mark.column
@@ -84,17 +86,34 @@ def _insert(rows: list[str], after: int, new: Sequence[str], end: str) -> str:
     return "".join([*head, *(f"{line}{end}" for line in new), *tail])
 
 
+def _opened(
+    text: str, rows: list[str], key: yaml.Node, value: yaml.MappingNode, items: Sequence[str], end: str
+) -> str | None:
+    """A mapping in brackets on one line gets a line for each of its keys; what stands behind it stays on the first."""
+    line = value.start_mark.line
+    if value.end_mark.line != line or key.start_mark.line != line:
+        return None
+    overrides = _child(value, "overrides")
+    if overrides is not None and overrides[1].value:
+        return _grown_flow(text, overrides[1], items)
+    pad = " " * (key.start_mark.column + 2)
+    parts = [f"{text[a.start_mark.index : a.end_mark.index]}: {text[b.start_mark.index : b.end_mark.index]}"
+             for a, b in value.value if a.value != "overrides"]  # fmt: skip
+    first = rows[line][: value.start_mark.column].rstrip() + rows[line][value.end_mark.column :].rstrip(
+        "\r\n"
+    )
+    new = [
+        first,
+        *(f"{pad}{part}" for part in parts),
+        f"{pad}overrides:",
+        *(f"{pad}  - {item}" for item in items),
+    ]
+    return "".join([*rows[:line], *(f"{row}{end}" for row in new), *rows[line + 1 :]])
+
+
 def _grown_flow(text: str, node: yaml.Node, items: Sequence[str]) -> str | None:
-    """A list or mapping in brackets gets the items before its closing bracket."""
-    if isinstance(node, yaml.SequenceNode):
-        inner = ", ".join(items)
-        glue = ", " if node.value else ""
-        return text[: node.end_mark.index - 1] + glue + inner + text[node.end_mark.index - 1 :]
-    if isinstance(node, yaml.MappingNode):
-        overrides = _child(node, "overrides")
-        if overrides is not None:
-            return _grown_flow(text, overrides[1], items)
-        glue = ", " if node.value else ""
-        closing = node.end_mark.index - 1
-        return text[:closing] + f"{glue}overrides: [{', '.join(items)}]" + text[closing:]
-    return None
+    """A list in brackets gets the items before its closing bracket."""
+    if not isinstance(node, yaml.SequenceNode):
+        return None
+    closing = node.end_mark.index - 1
+    return text[:closing] + (", " if node.value else "") + ", ".join(items) + text[closing:]

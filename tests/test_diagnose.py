@@ -154,8 +154,15 @@ _BARE = "portwright: 1\nname: x\n"
             "precision:\n  overrides:\n  - {op: A, type: fp32, because: z}  # one\nbuild: {}\n",
             "precision:\n  overrides:\n  - {op: A, type: fp32, because: z}  # one\n  - {L}\nbuild: {}\n",
         ),
-        ("precision: {base: fp16}  # one\n", "precision: {base: fp16, overrides: [{L}]}  # one\n"),
-        ("precision: {overrides: []}\n", "precision: {overrides: [{L}]}\n"),
+        (
+            "precision: {base: fp16, io: keep}  # one\nbuild: {}\n",
+            "precision:  # one\n  base: fp16\n  io: keep\n  overrides:\n    - {L}\nbuild: {}\n",
+        ),
+        ("precision: {overrides: []}\n", "precision:\n  overrides:\n    - {L}\n"),
+        (
+            "precision: {overrides: [{op: A, type: fp32, because: z}]}\n",
+            "precision: {overrides: [{op: A, type: fp32, because: z}, {L}]}\n",
+        ),
         ("precision:\n  overrides: []\n", "precision:\n  overrides: [{L}]\n"),
         (
             "precision:\r\n  overrides:\r\n    - op: A\r\n      because: z\r\n",

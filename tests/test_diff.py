@@ -139,7 +139,7 @@ def test_the_model_code_counts(pair: Callable[..., tuple[str, str]]) -> None:
     assert found.steps == NAMES
 
 
-def test_the_order_of_rules_counts_and_that_of_overrides_does_not(
+def test_the_order_of_rules_counts_and_that_of_overrides_where_their_types_differ(
     pair: Callable[..., tuple[str, str]],
 ) -> None:
     one = "  - {rule: sdpa-key-transpose, matches: 6, because: only transposes K}\n"
@@ -153,6 +153,10 @@ def test_the_order_of_rules_counts_and_that_of_overrides_does_not(
     a, b = pair((first, first + more))
     Path(a, "recipe.yaml").write_text(RECIPE.replace(first, more + first))
     assert compare.compare(a, b).changes == ()
+    wide = more.replace("fp32", "bf16")
+    Path(a, "recipe.yaml").write_text(RECIPE.replace(first, wide + first))
+    Path(b, "recipe.yaml").write_text(RECIPE.replace(first, first + wide))
+    assert lines(compare.compare(a, b))[0].startswith("precision.overrides: order is now ")
 
 
 def test_a_waiver_is_a_loosened_limit() -> None:

@@ -155,21 +155,37 @@ def test_takes_nothing(keys: dict[str, object], symptom: str, fix: str) -> None:
     assert caught.value.exit_code == Exit.USAGE
 
 
-def test_two_that_disagree() -> None:
+def test_two_of_one_way_that_disagree() -> None:
     with pytest.raises(StepError) as caught:
         resolve(
             encoder(),
             "fp16",
-            [override(module="encoder.layer.1"), override("bf16", op="MatMul"), override("bf16", op="Add")],
+            [override(module="encoder.layer.1"), override("bf16", module="encoder.*.*.dense"), override(op="Sub")],
         )
     failure = caught.value.failure
-    assert failure.symptom == (
-        "precision.overrides[0] (module: encoder.layer.1) says fp32 and precision.overrides[1] (op: MatMul) "
-        "says bf16 for node 'mm_1'"
+    assert failure.symptom == "op: Sub matches no node: no Sub in the graph"
+    assert "precision.overrides[0] (module: encoder.layer.1) says fp32 and precision.overrides[1] (module: " in (
+        failure.evidence  # every problem is told at once
     )
-    assert failure.where == "precision.overrides[1]"
-    assert "precision.overrides[2]" in failure.evidence  # every problem is told at once
+    assert "says bf16 for node 'mm_1' and 1 more" in failure.evidence
     assert failure.usage
+
+
+def test_the_later_of_two_ways_wins() -> None:
+    narrow_then_wide = [override("bf16", module="encoder.layer.1"), override("fp32", op="MatMul")]
+    assignment = resolve(encoder(), "fp16", narrow_then_wide)
+    assert assignment.types["mm_1"] == "fp32"
+    assert assignment.types["ln_1"] == "bf16"
+    assert assignment.taken == (("add_1", "ln_1"), ("mm_0", "mm_1"))
+    assert resolve(encoder(), "fp16", narrow_then_wide[::-1]).types["mm_1"] == "bf16"
+
+
+def test_one_that_decides_nothing_is_an_error() -> None:
+    with pytest.raises(StepError) as caught:
+        resolve(encoder(), "fp16", [override(op="MatMul"), override("bf16", module="encoder")])
+    failure = caught.value.failure
+    assert failure.symptom == "op: MatMul decides nothing: later overrides give all its nodes another type"
+    assert (failure.where, failure.usage) == ("precision.overrides[0]", True)
 
 
 def test_two_that_agree() -> None:

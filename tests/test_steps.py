@@ -173,3 +173,20 @@ def test_a_bar_moves_on_a_terminal(toy: Callable[..., Path]) -> None:
     assert "torch.export traces the model" in text
     assert "translating to ONNX" in text
     assert f"[ 2/{len(NAMES)}] export" in text
+
+
+def test_an_override_on_a_node_that_simplify_took_out_is_told_what_became_of_it(
+    toy: Callable[..., Path], cli: Callable[..., Cli]
+) -> None:
+    folder = toy(
+        (
+            "precision:\n  base: fp16",
+            "export: {exporter: torchscript}\nsimplify: onnxsim\nprecision:\n  base: fp16\n"
+            "  overrides: [{node: /model/blocks.0/Div, type: fp32, because: wanted}]",
+        ),
+        model=SHAPES,
+    )
+    done = cli("run", folder, "--until", "lower")
+    assert done.code == 2
+    assert "no node is called '/model/blocks.0/Div'" in done.err
+    assert "simplify took it out: its module blocks.0 is now " in done.err

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from engine import locking, route
+from engine.accept import REHEARSED
 from engine.commands.progress import Bar, Lines, Silent
 from engine.diff import words
 from engine.errors import Exit
@@ -107,6 +109,10 @@ def _print(outcome: Outcome, as_json: bool, debug: bool) -> None:
             click.echo(f"{claim.status:>8}  {claim.name} {claim.limit}{why}{where}")
     click.echo(f"{outcome.record.plan.name}: {outcome.verdict.headline}")
     click.echo(f"report: {outcome.report}")
+    if any(claim.status == "fail" and claim.name.startswith(REHEARSED) for claim in outcome.verdict.claims):
+        plan = outcome.record.plan
+        recipe = os.path.relpath(Path(plan.folder) / Path(plan.recipe_file).name)
+        click.echo(f"portwright diagnose {recipe} says which layers to keep wide")
     if outcome.wrote:
         click.echo(outcome.wrote)
     if outcome.lock is not None:

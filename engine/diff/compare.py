@@ -144,7 +144,7 @@ def _changes(old: _View, new: _View) -> Iterator[Change]:
             continue
         if key == "rewrites":
             yield from _named_list("rewrites", before or [], after or [], ("rule",))
-            yield from _order(before or [], after or [])
+            yield from _order("rewrites", *([entry["rule"] for entry in side or []] for side in (before, after)))
             continue
         if key == "waivers":
             yield from _named_list("waivers", before or [], after or [], ("claim",))
@@ -157,6 +157,8 @@ def _changes(old: _View, new: _View) -> Iterator[Change]:
         if key == "precision":
             lists = [(side or {}).get("overrides") or [] for side in (before, after)]
             yield from _named_list("precision.overrides", lists[0], lists[1], _SELECTOR)
+            if len({entry["type"] for entry in lists[1]}) > 1:  # of one type, their order says nothing
+                yield from _order("precision.overrides", *([_selector(entry) for entry in side] for side in lists))
             before, after = (
                 {k: v for k, v in (side or {}).items() if k != "overrides"} for side in (before, after)
             )
@@ -220,9 +222,12 @@ def _rules(written: Any) -> str:
     return written if written == "auto" else ", ".join(entry["rule"] for entry in written or ()) or "none"
 
 
-def _order(old: list[Any], new: list[Any]) -> Iterator[Change]:
-    """Rules work one after the other: a new order of those that stay is a change."""
-    before, after = ([entry["rule"] for entry in entries] for entries in (old, new))
-    stay = [rule for rule in before if rule in after], [rule for rule in after if rule in before]
+def _order(key: str, before: list[str], after: list[str]) -> Iterator[Change]:
+    """Rules work one after the other, and a later override wins: a new order of those that stay is a change."""
+    stay = [name for name in before if name in after], [name for name in after if name in before]
     if stay[0] != stay[1] and sorted(stay[0]) == sorted(stay[1]):
-        yield Change("rewrites", stay[0], stay[1], "", "order")
+        yield Change(key, stay[0], stay[1], "", "order")
+
+
+def _selector(entry: dict[str, Any]) -> str:
+    return " ".join(f"{part} {entry[part]}" for part in _SELECTOR if entry.get(part) is not None)

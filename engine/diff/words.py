@@ -64,8 +64,8 @@ def _said(found: Difference, change: Change) -> str:
 
 def sentence(change: Change) -> str:
     """The change of a recipe in words, on one line."""
-    if change.key == "rewrites" and change.what == "order":
-        return f"rewrites: order is now {', '.join(change.new)}; it was {', '.join(change.old)}"
+    if change.what == "order" and change.key in ("rewrites", "precision.overrides"):
+        return f"{change.key}: order is now {', '.join(change.new)}; it was {', '.join(change.old)}"
     if change.key == "rewrites" and change.what == "auto":
         return f"rewrites: {change.old} -> {change.new}"
     if change.key.startswith("rewrites"):

@@ -3,6 +3,9 @@
 A selector names a PyTorch module path (``module``), an ONNX op type (``op``), a node name glob
 (``node``), or several of them, which must then all hold. A module takes everything under it. In a
 module path ``*`` stands for any text inside one part and ``**`` for any number of parts.
+
+Where two overrides take one node with different types, the later one wins if it names the node in another way
+(by node, by module and op, by module, by op). Two of one way contradict each other, which is an error.
 """
 
 from __future__ import annotations
@@ -53,7 +56,8 @@ def resolve(model: ir.Model, base: Precision, overrides: Sequence[Override] = ()
     """Give every node its type; prepares the graph (see ``prepare``), changes no type.
 
     Only nodes with a floating point input or output count as matches. Raises StepError (usage) for
-    an override that matches nothing and for two overrides that give one node different types.
+    an override that matches nothing, for two of equal rank that give one node different types, and for one whose
+    nodes all went to later ones.
     """
     prepare(model)
     everything = list(nodes(model))
@@ -67,10 +71,13 @@ def resolve(model: ir.Model, base: Precision, overrides: Sequence[Override] = ()
     complaints += _conflicts(overrides, taken)
     if complaints:
         raise _failure(complaints)
-    pinned: dict[str, int] = {}
-    for index, found in enumerate(taken):
-        for node in found:
-            pinned.setdefault(node.name or "", index)
+    pinned = _winners(overrides, taken)
+    taken = [
+        [node for node in found if overrides[pinned[node.name or ""]].type == override.type]
+        for override, found in zip(overrides, taken, strict=True)
+    ]
+    if lost := [index for index, found in enumerate(taken) if not found]:
+        raise _failure([_lost(index, overrides) for index in lost])
     types = {name: base for node in candidates if (name := node.name)}
     types |= {name: overrides[index].type for name, index in pinned.items()}
     names = tuple(tuple(node.name or "" for node in found) for found in taken)
@@ -118,14 +125,41 @@ def fits(override: Override, node: ir.Node) -> bool:
     )
 
 
+def _rank(override: Override) -> int:
+    """In which way the override names its nodes: the same number, the same way."""
+    if override.node is not None:
+        return 4
+    return 2 * (override.module is not None) + (override.op is not None)
+
+
+_WAYS = {4: "by node", 3: "by module and op", 2: "by module", 1: "by op", 0: ""}
+
+
+def _winners(overrides: Sequence[Override], taken: Sequence[Sequence[ir.Node]]) -> dict[str, int]:
+    """By node, the override that decides: the last one, or the first of those that say the same as it."""
+    found: dict[str, int] = {}
+    for index, members in enumerate(taken):
+        for node in members:
+            earlier = found.get(node.name or "")
+            if earlier is None or overrides[earlier].type != overrides[index].type:
+                found[node.name or ""] = index
+    return found
+
+
+def _lost(index: int, overrides: Sequence[Override]) -> tuple[int, str, str]:
+    what = f"{describe(overrides[index])} decides nothing: later overrides give all its nodes another type"
+    return index, what, "drop it, or put it behind them"
+
+
 def _conflicts(
     overrides: Sequence[Override], taken: Sequence[Sequence[ir.Node]]
 ) -> list[tuple[int, str, str]]:
-    first: dict[str, int] = {}
+    """Overrides that name a node in the same way and give it different types; a later one of another way wins."""
+    first: dict[tuple[str, int], int] = {}
     found: dict[tuple[int, int], list[str]] = {}
     for index, members in enumerate(taken):
         for node in members:
-            earlier = first.setdefault(node.name or "", index)
+            earlier = first.setdefault((node.name or "", _rank(overrides[index])), index)
             if overrides[earlier].type != overrides[index].type:
                 found.setdefault((earlier, index), []).append(node.name or "")
     return [
@@ -134,7 +168,7 @@ def _conflicts(
             f"{where(earlier)} ({describe(overrides[earlier])}) says {overrides[earlier].type} and "
             f"{where(index)} ({describe(overrides[index])}) says {overrides[index].type} for "
             f"node {names[0]!r}" + (f" and {len(names) - 1} more" if len(names) > 1 else ""),
-            "narrow one of the two selectors, so that each node is named with one type only",
+            f"both name it {_WAYS[_rank(overrides[index])]}: narrow one of the two selectors",
         )
         for (earlier, index), names in found.items()
     ]

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.errors import Failure, StepError
 from engine.steps.context import Context, Done
 
 if TYPE_CHECKING:
@@ -27,7 +31,10 @@ def run(context: Context) -> Done:
     plan = context.plan
     context.progress("selecting nodes", 0, 3)
     model = files.load(context.graph)
-    assignment = selectors.resolve(model, plan.precision.base, plan.precision.overrides)
+    try:
+        assignment = selectors.resolve(model, plan.precision.base, plan.precision.overrides)
+    except StepError as error:
+        raise StepError(_with_history(error.failure, context)) from None
     context.progress("writing types", 1, 3)
     report = lower.lower(model, assignment, io=plan.precision.io)
     target = context.folder("onnx") / "lower.onnx"
@@ -40,6 +47,22 @@ def run(context: Context) -> Done:
     if (target.parent / WEIGHTS).exists():
         artifacts["weights"] = target.parent / WEIGHTS
     return Done(facts=_facts(model, report, untried), artifacts=artifacts, issues=report.issues())
+
+
+def _with_history(failure: Failure, context: Context) -> Failure:
+    """An override by node name that matches nothing is told which step took the node out."""
+    from engine.graph import files
+    from engine.precision import replaced
+
+    found = re.match(r"precision\.overrides\[(\d+)\]", failure.where)
+    wanted = context.plan.precision.overrides[int(found[1])].node if found else None
+    if wanted is None or " no node is called " not in failure.symptom:
+        return failure
+    graphs = [(step, files.load(context.artifact(step, "graph")))
+              for step, result in context.earlier.items() if "graph" in result.artifacts]  # fmt: skip
+    history = [(step, before, after) for (_, before), (step, after) in pairwise(graphs)]
+    became = replaced.explain(wanted, history)
+    return replace(failure, cause=became) if became else failure
 
 
 def _facts(model: ir.Model, report: LoweringReport, untried: str) -> dict[str, Any]:

@@ -64,9 +64,9 @@ SYNTHETIC: tuple[Plant, ...] = (
     Plant("conv-two", "conv", 6, {1: ("total",), 4: ("wave",)}),
     Plant("attention-energy", "attention", 2, {0: ("energy",)}),
     Plant("attention-offset", "attention", 3, {1: ("offset",)}),
-    Plant("dense-offset-bf16", "dense", 6, {2: ("offset_bf16",)}, base="bf16", limit=0.15),
-    Plant("residual-wave-bf16", "residual", 4, {1: ("wave_bf16",)}, base="bf16", limit=0.15),
-    Plant("conv-shifted-bf16", "conv", 4, {2: ("shifted_bf16",)}, base="bf16", limit=0.15),
+    Plant("dense-offset-bf16", "dense", 6, {2: ("offset_bf16",)}, base="bf16", limit=0.03),
+    Plant("residual-wave-bf16", "residual", 4, {1: ("wave_bf16",)}, base="bf16", limit=0.03),
+    Plant("conv-shifted-bf16", "conv", 4, {2: ("shifted_bf16",)}, base="bf16", limit=0.03),
 )
 
 _SHAPES = {
