@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,10 @@ def apply(graph: gs.Graph, match: Captured) -> None:
         raise RefusedError(f"a transform of {length} points has no result")
     taken = min(size, length // 2 + 1 if inverse and onesided else length)
     weights = fourier.matrix(taken, length, parts, inverse, onesided)
-    _product(part, weights.astype(match.dtypes["input"]), rank, axis, taken < size)
+    # A power of two in the matrix is exact and keeps the sum in range; the rest of 1 / length stands behind it.
+    power = 2.0 ** -math.ceil(math.log2(length)) if inverse else 1.0
+    rest = 1 / (length * power) if inverse else 1.0
+    _product(part, (weights * power).astype(match.dtypes["input"]), rank, axis, taken < size, rest)
 
 
 def _number(part: Part, match: Captured, index: int, name: str, default: int) -> int:
@@ -49,7 +53,7 @@ def _number(part: Part, match: Captured, index: int, name: str, default: int) ->
     return int(known.reshape(()))
 
 
-def _product(part: Part, weights: np.ndarray, rank: int, axis: int, cut: bool) -> None:
+def _product(part: Part, weights: np.ndarray, rank: int, axis: int, cut: bool, scale: float) -> None:
     taken, parts, outputs, out_parts = weights.shape
     signal: Any = part.input(0)
     if cut:
@@ -60,6 +64,8 @@ def _product(part: Part, weights: np.ndarray, rank: int, axis: int, cut: bool) -
     moved = signal if order == sorted(order) else part("Transpose", signal, perm=order)
     flat = part("Reshape", moved, np.array([*lead, taken * parts]))
     product = part("MatMul", flat, weights.reshape(taken * parts, outputs * out_parts))
+    if scale != 1.0:
+        product = part("Mul", product, np.array(scale, weights.dtype))
     pairs = np.array([*lead, outputs, out_parts])
     if order == sorted(order):
         part.result(0, "Reshape", product, pairs)
