@@ -24,13 +24,6 @@ def path_of(name: str, folder: Path | None = None) -> Path:
     return path
 
 
-def files_of(name: str, folder: Path | None = None) -> tuple[Path, ...]:
-    """Every file whose bytes decide what rule ``name`` does: its YAML and the Python beside it."""
-    path = path_of(name, folder)
-    python = path.with_suffix(".py")
-    return (path, python) if python.exists() else (path,)
-
-
 def for_op(op: str, folder: Path | None = None) -> tuple[str, ...]:
     """Names of the rules whose pattern holds operator ``op``; by their text, nothing is loaded."""
     wanted = re.compile(rf"= *{re.escape(op)} *[<(]")
