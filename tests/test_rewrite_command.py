@@ -197,6 +197,17 @@ def test_rounds_have_an_end(tmp_path: Path, fake: Callable[..., Fake]) -> None:
     assert ops(done.output) == ["Abs", *["Relu"] * rewrite.ROUNDS]
 
 
+def test_rules_that_go_round_are_named_where_the_rounds_end(tmp_path: Path, fake: Callable[..., Fake]) -> None:
+    library = tmp_path / "library"
+    a_rule(library, "abs-to-max", "Abs", "a = Neg (x) y = Max (x, a)")
+    a_rule(library, "neg-to-abs", "Neg", "a = Sign (x) b = Abs (x) c = Mul (a, b) z = Constant <value_float = 0.0> () y = Sub (z, c)")
+    path = saved(tmp_path / "in", "m", "g (float[1, 4] x) => (float[1, 4] y) { y = Abs (x) }")
+    fake("Abs", "Neg")
+    [done] = rewrite_files([path], tmp_path / "out", Options(TOOL, folder=library))
+    [note] = done.notes
+    assert note.startswith("stopped after 10 rounds; the last applied abs-to-max at ")
+    assert note.count("; then neg-to-abs at ") == 2
+
 def test_other_nodes_are_left_alone(tmp_path: Path, fake: Callable[..., Fake]) -> None:
     library = tmp_path / "library"
     a_rule(library, "abs-to-max", "Abs", "a = Neg (x) y = Max (x, a)")

@@ -1,6 +1,6 @@
 """Rewrite rules that a recipe names: are they there, and has a rule file of its own the right form.
 
-What its ONNX texts say, and whether its proof holds, only the rewrite step can tell: that takes onnx.
+What its ONNX texts say takes onnx (:mod:`engine.intake`); whether its proof holds, the rewrite step tells.
 """
 
 from __future__ import annotations
@@ -34,8 +34,26 @@ def problems(loaded: LoadedRecipe) -> Iterator[Problem]:
             yield at(where, f"no rule file {quoted(rewrite.rule)} beside the recipe")
         elif path not in read:
             read.add(path)
-            folder = os.path.dirname(loaded.document.place(where).file)
-            yield from form(path, os.path.normpath(os.path.join(folder, rewrite.rule)))
+            yield from form(path, _shown(loaded, index))
+
+
+def _shown(loaded: LoadedRecipe, index: int) -> str:
+    """A rule file's name for messages: as seen from where the recipe's own name is seen."""
+    folder = os.path.dirname(loaded.document.place(("rewrites", index, "rule")).file)
+    return os.path.normpath(os.path.join(folder, loaded.recipe.rules[index].rule))
+
+
+def files(loaded: LoadedRecipe) -> list[tuple[Path, str]]:
+    """The rule files that it names, each with its name for messages; none where none of them is the recipe's own."""
+    named = [rewrite.rule for rewrite in loaded.recipe.rules]
+    if not any(name.endswith(".yaml") for name in named):
+        return []  # the shipped ones are checked beside each other by the test suite
+    return [
+        (loaded.beside("rewrites", index, "rule") / name, _shown(loaded, index))
+        if name.endswith(".yaml")
+        else (data_dir("rewrites") / f"{name}.yaml", f"{name}.yaml")
+        for index, name in enumerate(named)
+    ]
 
 
 def form(path: Path, shown: str) -> Iterator[Problem]:

@@ -21,7 +21,10 @@ _MOST_OPS = 3
 @click.option("--json", "as_json", is_flag=True, help="Print the rules as JSON.")
 def command(spec: str | None, as_json: bool) -> Exit:
     """List the rewrite rules: what each is for, which toolchains need it, how exact it is."""
+    from engine.rules import active, library
+
     tool = toolchain.of_version(spec) if spec else None
+    active.load(((path, str(path)) for path in map(library.path_of, library.names())), run_python=False)
     found = [rule for rule in summary.read_all() if tool is None or rule.needed(tool)]
     if as_json:
         click.echo(json.dumps([plain(rule) for rule in found], indent=1))

@@ -39,11 +39,13 @@ class Repair:
         self.unwidened: tuple[Remaining, ...] | None = None  # what remained before
         self.notes_before: list[str] = []
         self._widened_after = -1  # applications before the integer types were last widened
+        self.last: list[str] = []  # what each round applied, and where
         self.why_not: dict[tuple[str, str], str] = {}  # node, rule -> why it does not fit
 
     def round(self, answer: Answer) -> bool:
         """Apply what fits the refused nodes; whether anything was changed."""
         ops = self.subject.node_names()
+        before = {name: used.times for name, used in self.used.items()}
         at: dict[str, list[str]] = {}
         rules: dict[str, Rule] = {}
         for node in self._refused_nodes(answer, ops):
@@ -58,7 +60,14 @@ class Repair:
                 ops = self.subject.node_names()
             changed |= self._ask_why(rules[name], [node for node in left if node in ops])
         self.subject.changed |= changed
+        fresh = {name: used.at[before.get(name, 0) :] for name, used in self.used.items()}
+        self.last += [f"{name} at {', '.join(nodes[:3])}" for name, nodes in fresh.items() if nodes]
         return changed
+
+    def endless(self, rounds: int) -> str:
+        """What to say of a file that is still refused after the last round, which changed it like all before."""
+        said = f"; the last applied {'; then '.join(self.last[-4:])}" if self.last else ""
+        return f"stopped after {rounds} rounds{said}"
 
     def floats(self) -> list[str]:
         """What TensorRT does to float64 without a word."""

@@ -13,7 +13,7 @@ from engine.errors import Problem, RecipeError, StepError
 from engine.refusals import SECONDS, Answer, ask
 from engine.rewriting import finish
 from engine.rewriting import sizes as axis_sizes
-from engine.rewriting.candidates import Candidates, require_known
+from engine.rewriting.candidates import Candidates, require_usable
 from engine.rewriting.repair import Repair
 from engine.rewriting.result import Rewritten, Verdict
 from engine.rewriting.sizes import Sizes
@@ -46,7 +46,7 @@ def rewrite_files(
     Raises RecipeError for whatever is wrong with what was asked, before anything is written.
     """
     paths = list(paths)
-    require_known(options.rules or (), options.folder)
+    require_usable(options.rules or (), options.folder)
     require_sound(paths)
     _require_apart(paths, out)
     subjects = [Subject(path, options.sizes) for path in paths]
@@ -83,6 +83,9 @@ def rounds_of(
             )
             answers = _replaced(answers, zip(asked, found, strict=True))
             if number == ROUNDS:
+                for index in asked:
+                    if not answers[index].ok:
+                        repairs[index].subject.notes.append(repairs[index].endless(ROUNDS))
                 break
             again = []
             for nth, index in enumerate(asked):
