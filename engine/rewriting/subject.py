@@ -6,11 +6,10 @@ import os
 from pathlib import Path
 
 import onnx_ir as ir
-from onnx_ir.passes import common
 
 from engine import toolchain as tools
 from engine.errors import Failure, Problem, RecipeError, StepError
-from engine.graph import external, files, filled, names, sound
+from engine.graph import external, files, filled, inlined, names, sound
 from engine.refusals import Question
 from engine.rewriting import sizes as axis_sizes
 from engine.rewriting.sizes import Profile, Sizes
@@ -78,8 +77,7 @@ def _problem(path: Path, failure: Failure) -> Problem:
 
 def _load(path: Path) -> ir.Model:
     model = files.load(path)
-    if model.functions:
-        common.InlinePass()(model)
+    inlined.inline(model)
     if model.ir_version < _OLD_IR:
         for value in [value for value in model.graph.inputs if value.name in model.graph.initializers]:
             model.graph.inputs.remove(value)
