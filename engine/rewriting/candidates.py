@@ -35,8 +35,10 @@ class Candidates:
         return [rule for rule in self._all(op) if not self._left_out(rule)]
 
     def left_out(self, op: str) -> list[tuple[str, str]]:
-        """The other rules for the operator, each with the reason why it is not tried."""
-        return [(rule.name, why) for rule in self._all(op) if (why := self._left_out(rule))]
+        """The other rules for the operator, with the reason why each is not tried. What no version needs is no help."""
+        product = DISTRIBUTION[self.toolchain.module]
+        return [(rule.name, why) for rule in self._all(op) if (why := self._left_out(rule))
+                and (rule.needed_by.get(product, "never") != "never" or rule.name in (self.only or ()))]  # fmt: skip
 
     def prover(self, rule: Rule) -> Prover:
         """One for all files, so that equal fragments are proven once; one a rule, for its tolerance is in it."""

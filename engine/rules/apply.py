@@ -87,14 +87,14 @@ def apply_at(
 ) -> tuple[Applications, str]:
     """Rewrite ``model`` in place where a match holds one of ``nodes`` (by name), and nowhere else.
 
-    No match is no error here: the text says why the nearest one does not fit, or is empty.
+    No match is no error here: the text says why the nearest one does not fit, or is empty where none is near.
     """
     opset = model.opset_imports.get("", 1)
     if not rule.allows(opset):
         count = _count(model)
         return Applications(rule.name, (), (), count, count), _opset_words(rule, opset)
     done, nearest = _sweep(model, rule, prover, frozenset(nodes), "")
-    return done, str(nearest or "")
+    return done, str(nearest) if nearest and nearest.near else ""
 
 
 def _sweep(

@@ -69,7 +69,7 @@ def _written(
 def _automatic(context: Context) -> Done:
     """``rewrites: auto``: the toolchain says what it refuses, as in ``portwright rewrite``."""
     from engine.graph import files
-    from engine.rewriting import auto
+    from engine.rewriting import auto, words
     from engine.rewriting.rewrite import Options
 
     plan = context.plan
@@ -82,7 +82,7 @@ def _automatic(context: Context) -> Done:
                       "lines": [{"rule": rule, "matches": count} for rule, count in found.lines]}}  # fmt: skip
     issues = [
         Issue("rewrite", "op", item.text, cause="; ".join(f"rule {one.rule}: {one.why}" for one in item.rules)
-              or f"no rule for {item.op or 'it'}", disposition="open")
+              or words.no_rule(item), disposition="open")
         for item in found.remaining
     ]  # fmt: skip
     if found.model is None:
