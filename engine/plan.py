@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from engine import plan_inputs, plan_model
-from engine.digests import digest_file
+from engine import plan_inputs, plan_model, rule_files
 from engine.paths import data_dir
 from engine.plain import to_plain
 from engine.plan_inputs import PlannedInput
@@ -180,7 +179,7 @@ def make(loaded: LoadedRecipe) -> Plan:
         accept=recipe.accept,
         waivers=recipe.waivers or (),
         stress=_stress(loaded),
-        library=_library() if recipe.rewrites == "auto" else "",
+        library=rule_files.digest_all(data_dir("rewrites").glob("*.yaml")) if recipe.rewrites == "auto" else "",
     )
 
 
@@ -207,15 +206,10 @@ def _rewrites(loaded: LoadedRecipe) -> tuple[PlannedRewrite, ...]:
             else data_dir("rewrites") / f"{rewrite.rule}.yaml"
         )
         because = rewrite.because or ""
-        planned.append(PlannedRewrite(path.stem, str(path), digest_file(path), rewrite.matches, because))
+        planned.append(
+            PlannedRewrite(path.stem, str(path), rule_files.digest(path), rewrite.matches, because)
+        )
     return tuple(planned)
-
-
-def _library() -> str:
-    """One digest for the shipped rules and the Python beside them."""
-    files = sorted(path for path in data_dir("rewrites").iterdir() if path.suffix in (".yaml", ".py"))
-    listed = "".join(f"{path.name} {digest_file(path)}\n" for path in files)
-    return hashlib.sha256(listed.encode()).hexdigest()
 
 
 def _stress(loaded: LoadedRecipe) -> PlannedStress:

@@ -162,6 +162,16 @@ def opset_limit(module: str, version: str) -> int:
     return fitting[-1]
 
 
+def unknown(module: str, version: str) -> str:
+    """What is not known of this version: too old or too new for anything that was tried or read. Empty where it is."""
+    wanted = tuple(int(part) for part in version.split(".")[:2])
+    oldest, newest = _OPSETS[module][0][0], _OPSETS[module][-1][0]
+    if oldest <= wanted and wanted[0] <= newest[0]:
+        return ""
+    span = f"{'.'.join(map(str, oldest))} to {newest[0]}.x"
+    return f"nothing is known of {DISTRIBUTION[module]} {version}; rules are written for {span}"
+
+
 def targets(module: str, version: str) -> tuple[str, ...]:
     """Targets that this TensorRT builds for, as the recipe spells them; empty where that was not tried."""
     wanted = tuple(int(part) for part in version.split(".")[:2])

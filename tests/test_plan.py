@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import intake, plan, samples
+from engine import intake, plan, rule_files, samples
+from engine.paths import data_dir
 from engine.plain import from_plain, to_plain
 from engine.recipe import Axis, Weights
 
+OWN = """\
+rule: own
+class: op
+why: for a test
+match: "(x) => (y) { y = Abs (x) }"
+apply: own.py
+proof: {inputs: {x: {dtype: float32, shape: [2], values: normal}}, equal: {max_abs: 0}}
+needed_by: {tensorrt-rtx: never}
+"""
 FOLDER = Path(__file__).parent / "recipes" / "accept"
 
 
@@ -52,6 +63,49 @@ def test_digest_changes_with_the_model_code(tmp_path: Path) -> None:
     digests = set()
     for extra in ("", "# changed\n"):
         (tmp_path / "model.py").write_text(code + extra)
+        digests.add(intake.make_plan(tmp_path)[1].digest)
+    assert len(digests) == 2
+
+
+def test_digest_of_a_rule_holds_its_python_and_the_helpers_that_this_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helpers = tmp_path / "rules"
+    helpers.mkdir()
+    for name, text in (("rounding", "from engine.rules.surgeon import Part\n"), ("surgeon", ""), ("blocks", "")):
+        (helpers / f"{name}.py").write_text(text)
+    monkeypatch.setattr(rule_files, "_RULES", helpers)
+    rule, python = tmp_path / "one.yaml", tmp_path / "one.py"
+    rule.write_text("rule: one\n")
+    seen = [rule_files.digest(rule)]
+    python.write_text("from engine.rules import rounding\nfrom engine.rules.refuse import RefusedError\n")
+    assert rule_files.of(rule) == (rule, python, helpers / "rounding.py", helpers / "surgeon.py")
+    seen.append(rule_files.digest(rule))
+    (helpers / "blocks.py").write_text("# not imported\n")
+    assert rule_files.digest(rule) == seen[-1]
+    for changed in (rule, python, helpers / "surgeon.py"):
+        changed.write_text(changed.read_text() + "# changed\n")
+        seen.append(rule_files.digest(rule))
+    assert len(set(seen)) == 5
+    assert rule_files.digest_all([rule]) != seen[-1]
+
+
+def test_helpers_are_all_that_rules_import_from_the_package() -> None:
+    """Others are plumbing that every rule goes through, whatever it puts into a graph."""
+    found = {name for rule in data_dir("rewrites").glob("*.py") for name in re.findall(
+        r"engine\.rules(?:\.| import )(\w+)", rule.read_text())}  # fmt: skip
+    assert found - {"constants", "python_rule", "refuse"} <= rule_files.HELPERS
+    assert found >= {"surgeon", "quantized"}
+
+
+def test_the_plan_changes_with_the_python_of_its_rules(tmp_path: Path) -> None:
+    text = (FOLDER / "small.yaml").read_text() + "rewrites:\n  - rule: own.yaml\n"
+    (tmp_path / "recipe.yaml").write_text(text)
+    (tmp_path / "model.py").write_bytes((FOLDER / "model.py").read_bytes())
+    (tmp_path / "own.yaml").write_text(OWN)
+    digests = set()
+    for body in ("pass", "graph.name = 'x'"):
+        (tmp_path / "own.py").write_text(f"def apply(graph, match):\n    {body}\n")
         digests.add(intake.make_plan(tmp_path)[1].digest)
     assert len(digests) == 2
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import document, meaning, schema
+from engine import document, intake, schema
 from engine.errors import RecipeError
 from engine.recipe import LoadedRecipe, load
 
@@ -19,8 +19,7 @@ ACCEPT = sorted((FOLDER / "accept").glob("*.yaml"))
 
 def message(path: Path) -> str:
     try:
-        loaded = load(path)
-        meaning.check(loaded)
+        intake.check(path)
     except RecipeError as error:
         text = str(error).replace(f"{path.parent}{os.sep}", "").replace(str(path.parent), "FOLDER")
         text = text.replace(str(FOLDER / "base"), "BASE")

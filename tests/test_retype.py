@@ -104,6 +104,15 @@ def test_what_the_boundary_may_keep_it_keeps() -> None:
     )
 
 
+def test_an_input_that_is_an_output_as_well_stays_both() -> None:
+    text = "g (uint8[4] a, uint8[4] b) => (uint8[4] a, uint8[4] y) { y = Add (a, b) }"
+    before, after, done = widened(text)
+    assert (done.inputs, done.outputs) == ({}, {})
+    assert [value.name for value in after.graph.inputs] == ["a", "b"]
+    assert [value.name for value in after.graph.outputs] == ["a", "y"]
+    same(before, after, {name: np.array([0, 200, 255, 7], "uint8") for name in "ab"})
+
+
 def test_an_image_that_is_only_cast_stays_as_it_is() -> None:
     before, after, done = widened("""
     g (uint8[4] image, uint16[4] other) => (float[4] y) {

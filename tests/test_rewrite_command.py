@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ import onnx_ir as ir
 import pytest
 from onnx import numpy_helper
 
-from engine.errors import RecipeError, StepError
+from engine.commands import rewrite as command
+from engine.errors import Exit, RecipeError, StepError
 from engine.graph import filled, names
 from engine.refusals import Answer, Question, Refusal
 from engine.rewriting import finish, rewrite, sizes, words
@@ -197,6 +199,17 @@ def test_rounds_have_an_end(tmp_path: Path, fake: Callable[..., Fake]) -> None:
     assert ops(done.output) == ["Abs", *["Relu"] * rewrite.ROUNDS]
 
 
+def test_rules_that_go_round_are_named_where_the_rounds_end(tmp_path: Path, fake: Callable[..., Fake]) -> None:
+    library = tmp_path / "library"
+    a_rule(library, "abs-to-max", "Abs", "a = Neg (x) y = Max (x, a)")
+    a_rule(library, "neg-to-abs", "Neg", "a = Sign (x) b = Abs (x) c = Mul (a, b) z = Constant <value_float = 0.0> () y = Sub (z, c)")
+    path = saved(tmp_path / "in", "m", "g (float[1, 4] x) => (float[1, 4] y) { y = Abs (x) }")
+    fake("Abs", "Neg")
+    [done] = rewrite_files([path], tmp_path / "out", Options(TOOL, folder=library))
+    [note] = done.notes
+    assert note.startswith("stopped after 10 rounds; the last applied abs-to-max at ")
+    assert note.count("; then neg-to-abs at ") == 2
+
 def test_other_nodes_are_left_alone(tmp_path: Path, fake: Callable[..., Fake]) -> None:
     library = tmp_path / "library"
     a_rule(library, "abs-to-max", "Abs", "a = Neg (x) y = Max (x, a)")
@@ -357,6 +370,68 @@ def test_all_that_is_wrong_with_the_files_is_told_before_any_work(tmp_path: Path
     assert f"'{tmp_path / 'gone.onnx'}': no such file" in said
 
 
+def test_each_file_is_judged_by_itself(tmp_path: Path, fake: Callable[..., Fake]) -> None:
+    library = tmp_path / "library"
+    a_rule(library, "abs-to-max", "Abs", "a = Neg (x) y = Max (x, a)")
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"no ONNX at all")
+    good = saved(tmp_path / "in", "good", "g (float[1, 4] x) => (float[1, 4] y) { y = Abs (x) }")
+    endless = '<ir_version: 10, opset_import: ["" : 18, "my" : 1]> g (float[2] x) => (float[2] y) { y = my.f (x) }'
+    endless += '<domain: "my", opset_import: ["" : 18, "my" : 1]> f (v) => (w) { w = my.f (v) }'
+    paths = [broken, good, tmp_path / "gone.onnx", saved(tmp_path / "in", "endless", endless)]
+    fake("Abs")
+    done = rewrite_files(paths, tmp_path / "out", Options(TOOL, sizes={"n": (1, 2, 3)}, folder=library))
+    assert [one.file for one in done] == [str(path) for path in paths]
+    assert [one.verdict for one in done] == ["unsound", "builds", "unsound", "unsound"]
+    assert done[0].why.startswith("is not an ONNX file")
+    assert done[2].why == "no such file"
+    assert (done[1].used[0].rule, done[0].output) == ("abs-to-max", None)
+    lines = words.text(done, "it").splitlines()
+    assert f"{tmp_path / 'gone.onnx'}: not usable, nothing written; no such file" in lines
+    assert lines[-1] == "4 files: 1 build, 0 parse, 0 refused, 0 failed, 3 not sound; 1 application of 1 rule"
+    assert command.exit_code(done) == Exit.USAGE
+
+
+def test_a_rule_that_raises_stops_its_file_alone(tmp_path: Path, fake: Callable[..., Fake]) -> None:
+    library = tmp_path / "library"
+    a_rule(library, "abs-raises", "Abs", "y = Neg (x)")
+    text = (library / "abs-raises.yaml").read_text()
+    (library / "abs-raises.yaml").write_text(re.sub(r"replace: \|\n.*\n", "apply: abs-raises.py\n", text))
+    (library / "abs-raises.py").write_text("def apply(graph, match):\n    raise KeyError(match.opset)\n")
+    one = saved(tmp_path / "in", "one", "g (float[1, 4] x) => (float[1, 4] y) { y = Abs (x) }")
+    two = saved(tmp_path / "in", "two", "g (float[1, 4] x) => (float[1, 4] y) { y = Exp (x) }")
+    fake("Abs")
+    first, second = rewrite_files([one, two], tmp_path / "out", Options(TOOL, folder=library))
+    assert (first.verdict, first.output) == ("failed", None)
+    assert first.why == (
+        "rule abs-raises: apply at Abs_0 raised KeyError: 18 (abs-raises.py:2: raise KeyError(match.opset))"
+    )
+    assert second.verdict == "builds"
+    assert command.exit_code([first, second]) == Exit.STEP_FAILED
+
+
+def test_what_cannot_apply_at_a_node_is_not_listed(tmp_path: Path, fake: Callable[..., Fake]) -> None:
+    library = tmp_path / "library"
+    a_rule(library, "far", "Abs", "y = Neg (x)")
+    a_rule(library, "near", "Abs", "y = Neg (x)")
+    a_rule(library, "never", "Abs", "y = Neg (x)", needed="never")
+    for name, match in (("far", "a = Exp (x) b = Neg (a) y = Abs (b)"), ("near", "a = Sign (x) b = Sin (a) y = Abs (b)")):
+        text = (library / f"{name}.yaml").read_text().replace("y = Abs (x)", match)
+        (library / f"{name}.yaml").write_text(text)
+    path = saved(tmp_path / "in", "m", "g (float[1, 4] x) => (float[1, 4] y) { s = Tan (x) t = Sin (s) y = Abs (t) }")
+    fake("Abs")
+    [done] = rewrite_files([path], tmp_path / "out", Options(TOOL, folder=library))
+    [left] = done.remaining
+    assert [(one.rule, one.why) for one in left.rules] == [
+        ("near", "nearest: Abs_2 (Abs), 2 of 3 nodes match, but Tan_0 is Tan, not Sign")
+    ]
+    [done] = rewrite_files([path], tmp_path / "out", Options(TOOL, folder=library, rules=["far"]))
+    assert [one.rule for one in done.remaining[0].rules] == ["near"], "left out by --rules"
+    (library / "near.yaml").unlink()
+    [done] = rewrite_files([path], tmp_path / "out", Options(TOOL, folder=library))
+    assert words.no_rule(done.remaining[0]) == "no rule for Abs here; of 1 rule for parts that hold one, none is near"
+
+
 def test_two_files_of_one_name(tmp_path: Path) -> None:
     one, two = saved(tmp_path / "a", "m", RELU), saved(tmp_path / "b", "m", RELU)
     assert f"'{one}' and '{two}' would both be written to '{tmp_path / 'out' / 'm.onnx'}'" in refused(
@@ -385,8 +460,9 @@ def test_unknown_rules_and_axes(tmp_path: Path, fake: Callable[..., Fake]) -> No
 
 
 def test_sizes_as_written() -> None:
-    assert sizes.read(["batch=1:4:8 seq=7", "n=2,m=3"]) == {
+    assert sizes.read(["batch=1:4:8 seq=7", "n=2,m=3 empty=0:1:2"]) == {
         "batch": (1, 4, 8),
+        "empty": (0, 1, 2),
         "seq": (7, 7, 7),
         "n": (2, 2, 2),
         "m": (3, 3, 3),
@@ -395,10 +471,10 @@ def test_sizes_as_written() -> None:
         sizes.read(["batch=4:1:8", "seq", "n=1", "n=2", "z=0"])
     said = [problem.what for problem in caught.value.problems]
     assert said == [
-        "--sizes batch: 1 <= MIN <= OPT <= MAX does not hold for 'batch=4:1:8'",
+        "--sizes batch: 0 <= MIN <= OPT <= MAX, 1 <= MAX does not hold for 'batch=4:1:8'",
         "--sizes: 'seq' is not NAME=MIN:OPT:MAX",
         "--sizes: n stands twice",
-        "--sizes z: 1 <= MIN <= OPT <= MAX does not hold for 'z=0'",
+        "--sizes z: 0 <= MIN <= OPT <= MAX, 1 <= MAX does not hold for 'z=0'",
     ]
 
 

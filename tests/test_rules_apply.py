@@ -307,7 +307,6 @@ def apply(graph, match):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("x = 1\n", "has no function apply"),
         ("import onnx_graphsurgeon as gs\ndef apply(graph, match):\n    graph.outputs = [graph.inputs[0]]\n", "apply changed the outputs"),
         ("import onnx_graphsurgeon as gs\nimport numpy as np\ndef apply(graph, match):\n"
          "    v = gs.Variable('extra', np.float32, (3,))\n    graph.inputs.append(v)\n"
@@ -319,3 +318,19 @@ def test_python_rule_that_breaks_its_contract(tmp_path: Path, body: str, message
     with pytest.raises(RecipeError) as caught:
         apply_rule(model(ABS), python_rule(tmp_path, body), prover=application_prover())
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "symptom"),
+    [
+        ("def apply(graph, match):\n    return graph.nowhere\n",
+         "rule some-rule: apply at node_Abs_1 raised AttributeError: 'Graph' object has no attribute 'nowhere'"),
+        ("import no_such_module\n\ndef apply(graph, match): pass\n",
+         "rule some-rule: importing some-rule.py raised ModuleNotFoundError: No module named 'no_such_module'"),
+    ],
+)  # fmt: skip
+def test_what_python_raises_is_told_with_its_line(tmp_path: Path, body: str, symptom: str) -> None:
+    with pytest.raises(StepError) as caught:
+        apply_rule(model(ABS), python_rule(tmp_path, body), prover=None)
+    assert caught.value.failure.symptom == symptom
+    assert caught.value.failure.cause.startswith(f"some-rule.py:{2 if 'nowhere' in body else 1}: ")

@@ -35,6 +35,23 @@ def test_only_what_a_toolchain_needs(cli: Callable[..., Cli]) -> None:
     assert cli("rules", "--for", "tensorflow").code == 2
 
 
+@pytest.mark.parametrize(
+    ("spec", "note"),
+    [("tensorrt-rtx==0.1", "nothing is known of tensorrt-rtx 0.1; rules are written for 1.0 to 1.x"),
+     ("tensorrt==99", "nothing is known of tensorrt 99; rules are written for 8.4 to 11.x")],
+)  # fmt: skip
+def test_a_version_that_nothing_is_known_of(cli: Callable[..., Cli], spec: str, note: str) -> None:
+    done = cli("rules", "--for", spec)
+    assert (done.code, done.err) == (0, f"note: {note}\n")
+    product = "TensorRT-RTX 0.1" if "rtx" in spec else "TensorRT 99"
+    assert f" whose 'needed_by' takes in {product}; `portwright explain RULE` says more" in done.out
+
+
+def test_known_versions_have_no_note() -> None:
+    assert not any(toolchain.unknown("tensorrt_rtx", version) for version in ("1.0", "1.7.1.116", "1.9"))
+    assert not any(toolchain.unknown("tensorrt", version) for version in ("8.4.1", "10.3", "11"))
+
+
 def test_a_summary_says_what_the_loaded_rule_says() -> None:
     for found in summary.read_all():
         rule = load_rule(library.path_of(found.name))
@@ -65,6 +82,8 @@ def test_explain_names_the_nearest_rule(cli: Callable[..., Cli]) -> None:
     assert done.code == 2
     assert "no rewrite rule 'celu-to-elementwis'" in done.err
     assert "did you mean 'celu-to-elementwise'?" in done.err
+    done = cli("explain", "nonsense")
+    assert done.err.startswith("no rewrite rule 'nonsense'\n        rules: affine-grid-by-definition, ")
 
 
 @pytest.mark.parametrize(

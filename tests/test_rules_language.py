@@ -160,7 +160,31 @@ def test_apply_file_must_exist_and_bear_the_name(tmp_path: Path) -> None:
     assert "must be named 'some-rule.py'" in "\n".join(problems(tmp_path, other))
     (tmp_path / "some-rule.py").write_text("def apply(graph, match): pass\n")
     assert load_rule(rule_file(tmp_path, text)).apply == tmp_path / "some-rule.py"
-    assert library.files_of("some-rule", tmp_path) == (tmp_path / "some-rule.yaml", tmp_path / "some-rule.py")
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import numpy\n\ndef apply(graph, match):\n    x = = 1\n",
+         "some-rule.py:4:9: not valid Python: invalid syntax\n    4 |     x = = 1\n      |         ^"),
+        ("def aply(graph, match): pass\n",
+         "some-rule.py:1:1: defines no function apply(graph, match), which the rule's 'apply' calls\n"
+         "    1 | def aply(graph, match): pass\n      | ^"),
+        ("x = 1\ndef apply(graph): pass\n",
+         "some-rule.py:2:1: apply takes other arguments than (graph, match)\n"
+         "    2 | def apply(graph): pass\n      | ^^^^^^^^^"),
+        ("", "some-rule.py:1:1: defines no function apply(graph, match), which the rule's 'apply' calls"),
+    ],
+)  # fmt: skip
+def test_python_beside_a_rule_is_looked_at_without_running_it(tmp_path: Path, code: str, said: str) -> None:
+    (tmp_path / "some-rule.py").write_text(code)
+    assert problems(tmp_path, re.sub(r"replace: \|\n(  .*\n)+", "apply: some-rule.py\n", WITHOUT_W)) == [said]
+
+
+@pytest.mark.parametrize("code", ["def apply(graph, match, more=1): pass", "def apply(*both): pass"])
+def test_other_ways_to_take_two_arguments(tmp_path: Path, code: str) -> None:
+    (tmp_path / "some-rule.py").write_text(code)
+    load_rule(rule_file(tmp_path, re.sub(r"replace: \|\n(  .*\n)+", "apply: some-rule.py\n", WITHOUT_W)))
 
 
 def test_library_reports_the_problems_of_all_files(tmp_path: Path) -> None:

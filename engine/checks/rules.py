@@ -1,17 +1,18 @@
 """Rewrite rules that a recipe names: are they there, and has a rule file of its own the right form.
 
-What its ONNX texts say, and whether its proof holds, only the rewrite step can tell: that takes onnx.
+What its ONNX texts say takes onnx (:mod:`engine.intake`); whether its proof holds, the rewrite step tells.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from engine import document, schema
 from engine.document import Document
-from engine.errors import Problem, RecipeError, quoted
+from engine.errors import Place, Problem, RecipeError, quoted
 from engine.paths import data_dir
 from engine.recipe import LoadedRecipe
 from engine.schema import nearest
@@ -33,8 +34,26 @@ def problems(loaded: LoadedRecipe) -> Iterator[Problem]:
             yield at(where, f"no rule file {quoted(rewrite.rule)} beside the recipe")
         elif path not in read:
             read.add(path)
-            folder = os.path.dirname(loaded.document.place(where).file)
-            yield from form(path, os.path.normpath(os.path.join(folder, rewrite.rule)))
+            yield from form(path, _shown(loaded, index))
+
+
+def _shown(loaded: LoadedRecipe, index: int) -> str:
+    """A rule file's name for messages: as seen from where the recipe's own name is seen."""
+    folder = os.path.dirname(loaded.document.place(("rewrites", index, "rule")).file)
+    return os.path.normpath(os.path.join(folder, loaded.recipe.rules[index].rule))
+
+
+def files(loaded: LoadedRecipe) -> list[tuple[Path, str]]:
+    """The rule files that it names, each with its name for messages; none where none of them is the recipe's own."""
+    named = [rewrite.rule for rewrite in loaded.recipe.rules]
+    if not any(name.endswith(".yaml") for name in named):
+        return []  # the shipped ones are checked beside each other by the test suite
+    return [
+        (loaded.beside("rewrites", index, "rule") / name, _shown(loaded, index))
+        if name.endswith(".yaml")
+        else (data_dir("rewrites") / f"{name}.yaml", f"{name}.yaml")
+        for index, name in enumerate(named)
+    ]
 
 
 def form(path: Path, shown: str) -> Iterator[Problem]:
@@ -87,10 +106,44 @@ def head(doc: Document, path: Path) -> Iterator[Problem]:
         yield doc.problem(("apply",), f"apply: the Python file must be named '{path.stem}.py'")
     elif "apply" in data and not (path.parent / data["apply"]).is_file():
         yield doc.problem(("apply",), f"apply: {data['apply']} does not exist beside the rule")
+    elif "apply" in data:
+        yield from _python(path.parent / data["apply"], os.path.join(os.path.dirname(doc.file), data["apply"]))
     written = data.get("opset")
     if isinstance(written, list) and (len(written) != 2 or written[0] > written[1]):
         yield doc.problem(("opset",), "opset: a range is [lowest, highest]")
     yield from _ranges(doc)
+
+
+def _python(path: Path, shown: str) -> Iterator[Problem]:
+    """What can be seen in the Python file without running it: its syntax, and the function that it must have."""
+    try:
+        text = document.text_of(path, shown)
+        tree = ast.parse(text)
+    except RecipeError as error:
+        yield from error.problems
+        return
+    except SyntaxError as error:
+        line, column = error.lineno or 1, error.offset or 1
+        source = (error.text or "").rstrip("\n")
+        yield Problem(f"not valid Python: {error.msg}", Place(shown, line, max(column, 1)), source)
+        return
+    lines = text.splitlines()
+    found = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "apply"]
+    if not found:
+        what = "defines no function apply(graph, match), which the rule's 'apply' calls"
+        yield Problem(what, Place(shown, 1, 1), lines[0] if lines else "")
+    elif not _takes_two(found[-1].args):
+        node = found[-1]
+        what = "apply takes other arguments than (graph, match)"
+        yield Problem(what, Place(shown, node.lineno, node.col_offset + 1), lines[node.lineno - 1], len("def apply"))
+
+
+def _takes_two(arguments: ast.arguments) -> bool:
+    given = len(arguments.posonlyargs) + len(arguments.args)
+    open_ended = arguments.vararg is not None
+    needed = given - len(arguments.defaults)
+    unset = any(default is None for default in arguments.kw_defaults)
+    return needed <= 2 and (given >= 2 or open_ended) and not unset
 
 
 def _ranges(doc: Document) -> Iterator[Problem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -20,8 +21,12 @@ _WIDTH = 100
 @click.argument("rule")
 @click.option("--json", "as_json", is_flag=True, help="Print the rule as JSON.")
 def command(rule: str, as_json: bool) -> Exit:
-    """Say what RULE is for, what it looks for and puts there, when it may, and how it is proven."""
-    found = summary.read(rule)
+    """Say what RULE (a name, or a rule file) is for, what it looks for and puts there, when it may, how exact it is."""
+    from engine.rules import active, library
+
+    path = Path(rule) if rule.endswith(".yaml") else library.path_of(rule)
+    active.load([(path, str(path))], run_python=False)
+    found = summary.read(path)
     click.echo(json.dumps(dict(found.data), indent=1) if as_json else "\n".join(text(found)))
     return Exit.ACCEPTED
 

@@ -47,7 +47,8 @@ def command(
 
     The toolchain says which nodes it refuses; rules are applied at those, each application proven, and it is
     asked again. Exits 0 when all files build (or parse, where an axis has no sizes), 1 when something remains,
-    2 for bad input, 3 when a rewritten graph is not the same as the original.
+    2 for bad input (a file that is not sound is left out, the others are rewritten), 3 when a rewritten graph is not
+    the same as the original.
     """
     from engine.rewriting import sizes as axis_sizes
     from engine.rewriting import words
@@ -80,6 +81,8 @@ def exit_code(results: Sequence[Rewritten]) -> Exit:
     verdicts = {result.verdict for result in results}
     if "failed" in verdicts:
         return Exit.STEP_FAILED
+    if "unsound" in verdicts:
+        return Exit.USAGE
     return Exit.NOT_ACCEPTED if "refused" in verdicts else Exit.ACCEPTED
 
 

@@ -21,14 +21,21 @@ _MOST_OPS = 3
 @click.option("--json", "as_json", is_flag=True, help="Print the rules as JSON.")
 def command(spec: str | None, as_json: bool) -> Exit:
     """List the rewrite rules: what each is for, which toolchains need it, how exact it is."""
+    from engine.rules import active, library
+
     tool = toolchain.of_version(spec) if spec else None
+    active.load(((path, str(path)) for path in map(library.path_of, library.names())), run_python=False)
     found = [rule for rule in summary.read_all() if tool is None or rule.needed(tool)]
+    strange = toolchain.unknown(tool.module, tool.version) if tool else ""
+    if strange:
+        click.echo(f"note: {strange}", err=True)
     if as_json:
         click.echo(json.dumps([plain(rule) for rule in found], indent=1))
         return Exit.ACCEPTED
     if found:
         click.echo(wording.table([_row(rule) for rule in found], list(_row(found[0]))))
-    needed = f" needed by {toolchain.product(tool)}" if tool else ""
+    needed = f" needed by {toolchain.product(tool)}" if tool and not strange else ""
+    needed += f" whose 'needed_by' takes in {toolchain.product(tool)}" if tool and strange else ""
     click.echo(
         f"\n{len(found)} rule{'' if len(found) == 1 else 's'}{needed}; `portwright explain RULE` says more"
     )

@@ -38,7 +38,7 @@ def infer(model: onnx.ModelProto) -> Inferred:
             done = onnx.shape_inference.infer_shapes(
                 bare, check_type=True, strict_mode=True, data_prop=propagate
             )
-        except onnx.shape_inference.InferenceError as error:
+        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
             trouble = str(error).strip()
             continue
         values = (*done.graph.input, *done.graph.value_info, *done.graph.output)

@@ -75,7 +75,8 @@ class _Pass:
             self._after(value, [self._cast(value, self.types[self.narrow[value]])], self.model.graph)
         for index, value in enumerate(outputs):
             old = before[value]
-            if old is not None and old in self.types and old not in boundary:
+            kept_type = self.model.graph.outputs[index].dtype == old
+            if old is not None and old in self.types and old not in boundary and not kept_type:
                 self._narrow_output(index, names[index], old)
         after = {
             value.name or "": value.dtype for value in (*self.model.graph.inputs, *self.model.graph.outputs)
@@ -187,7 +188,11 @@ class _Pass:
         if value in self.narrow:
             self.narrow[end] = self.narrow[value]
             self.left.add(end)
-        value.replace_all_uses_with(end, replace_graph_outputs=True)
+        if value.is_graph_input():  # one that is an output as well stays both, under its name
+            for user, index in list(value.uses()):
+                user.replace_input_with(index, end)
+        else:
+            value.replace_all_uses_with(end, replace_graph_outputs=True)
         first.replace_input_with(0, value)
         if end.is_graph_output():
             name = value.name

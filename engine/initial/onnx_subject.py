@@ -10,11 +10,10 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 import torch
-from onnx_ir.passes import common
 
 from engine import runtime, toolchain
 from engine.errors import RecipeError, StepError
-from engine.graph import boundary, files
+from engine.graph import boundary, files, inlined
 from engine.initial import onnx_shapes
 from engine.initial.asked import Asked, Hint
 from engine.initial.signature import Guess, Signature
@@ -58,8 +57,7 @@ def read(asked: Asked) -> File:
     graph = onnx_file.opened(path)
     _require_opset(graph, asked)
     onnx_file.plain_inputs(graph)
-    if graph.functions:
-        common.InlinePass()(graph)
+    inlined.inline(graph)
     inputs = {value.name or "": value for value in graph.graph.inputs}
     _require_types(graph, path)
     _require_hints(inputs, path, asked.inputs)

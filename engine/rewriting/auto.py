@@ -38,6 +38,8 @@ def choose(path: Path, options: Options, progress: Callable[[str, int, int], Non
     repair = Repair(subject, candidates)
     options = replace(options, wider_integers=False)  # no line of a recipe could say it
     answers, _ = rounds_of([repair], options, progress)
+    if repair.fault is not None:
+        raise repair.fault
     model = subject.model if subject.changed else None
     return Chosen(model, tuple(repair.used.values()), repair.remaining(answers[0]), _lines(path, repair, candidates))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from engine.errors import Problem, RecipeError, quoted
 from engine.needed import needs
-from engine.rules import library
+from engine.rules import active, library
 from engine.rules.applied import application_prover
 from engine.rules.apply import Prover
 from engine.rules.language import Rule, load_rule
@@ -35,8 +35,10 @@ class Candidates:
         return [rule for rule in self._all(op) if not self._left_out(rule)]
 
     def left_out(self, op: str) -> list[tuple[str, str]]:
-        """The other rules for the operator, each with the reason why it is not tried."""
-        return [(rule.name, why) for rule in self._all(op) if (why := self._left_out(rule))]
+        """The other rules for the operator, with the reason why each is not tried. What no version needs is no help."""
+        product = DISTRIBUTION[self.toolchain.module]
+        return [(rule.name, why) for rule in self._all(op) if (why := self._left_out(rule))
+                and (rule.needed_by.get(product, "never") != "never" or rule.name in (self.only or ()))]  # fmt: skip
 
     def prover(self, rule: Rule) -> Prover:
         """One for all files, so that equal fragments are proven once; one a rule, for its tolerance is in it."""
@@ -64,10 +66,12 @@ def _looseness(rule: Rule) -> tuple[float, float, float]:
     return limit.max_abs, limit.max_rel, limit.max_eps
 
 
-def require_known(names: Collection[str], folder: Path | None = None) -> None:
-    """Raise RecipeError with every name that is no rule of the library."""
+def require_usable(names: Collection[str], folder: Path | None = None) -> None:
+    """Raise RecipeError with every name that is no rule of the library, or else with all that is wrong with them."""
     known = library.names(folder)
     problems = [Problem(f"--rules: no rule {quoted(name)}", hint=nearest(name, known) or f"rules: {', '.join(known)}")
                 for name in names if name not in known]  # fmt: skip
     if problems:
         raise RecipeError(problems)
+    paths = [library.path_of(name, folder) for name in names]
+    active.load((path, str(path)) for path in paths)

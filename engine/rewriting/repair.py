@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
+from engine.errors import RecipeError, StepError
 from engine.graph import retype
 from engine.graph.integer_types import WIDER
 from engine.refusals import Answer, Refusal
@@ -39,11 +40,14 @@ class Repair:
         self.unwidened: tuple[Remaining, ...] | None = None  # what remained before
         self.notes_before: list[str] = []
         self._widened_after = -1  # applications before the integer types were last widened
+        self.fault: StepError | RecipeError | None = None  # a rule that could not go on
+        self.last: list[str] = []  # what each round applied, and where
         self.why_not: dict[tuple[str, str], str] = {}  # node, rule -> why it does not fit
 
     def round(self, answer: Answer) -> bool:
         """Apply what fits the refused nodes; whether anything was changed."""
         ops = self.subject.node_names()
+        before = {name: used.times for name, used in self.used.items()}
         at: dict[str, list[str]] = {}
         rules: dict[str, Rule] = {}
         for node in self._refused_nodes(answer, ops):
@@ -58,7 +62,14 @@ class Repair:
                 ops = self.subject.node_names()
             changed |= self._ask_why(rules[name], [node for node in left if node in ops])
         self.subject.changed |= changed
+        fresh = {name: used.at[before.get(name, 0) :] for name, used in self.used.items()}
+        self.last += [f"{name} at {', '.join(nodes[:3])}" for name, nodes in fresh.items() if nodes]
         return changed
+
+    def endless(self, rounds: int) -> str:
+        """What to say of a file that is still refused after the last round, which changed it like all before."""
+        said = f"; the last applied {'; then '.join(self.last[-4:])}" if self.last else ""
+        return f"stopped after {rounds} rounds{said}"
 
     def floats(self) -> list[str]:
         """What TensorRT does to float64 without a word."""
@@ -162,14 +173,22 @@ class Repair:
                 continue
             node = refusal.node if refusal.node in ops else None
             op = ops[node] if node else refusal.op
-            tried = self._tried(node, op) if op else ()
-            found[Remaining(refusal.node, op, refusal.text, refusal.raw, tried)] = None
+            tried = self._tried(node, op, ops) if op else ()
+            others = len(self.candidates.for_op(op)) if op and not tried else 0
+            found[Remaining(refusal.node, op, refusal.text, refusal.raw, tried, others)] = None
         return tuple(found)
 
-    def _tried(self, node: str | None, op: str) -> tuple[Tried, ...]:
-        tried = [Tried(rule.name, self.why_not.get((node or "", rule.name)) or "it fits no node")
-                 for rule in self.candidates.for_op(op)]  # fmt: skip
+    def _tried(self, node: str | None, op: str, ops: Mapping[str, str]) -> tuple[Tried, ...]:
+        """Rules that nearly fit, each with what is in its way, and those that were not tried."""
+        tried = [Tried(rule.name, why) for rule in self.candidates.for_op(op)
+                 if (why := self._why(node, op, rule.name, ops))]  # fmt: skip
         return (*tried, *(Tried(name, why) for name, why in self.candidates.left_out(op)))
+
+    def _why(self, node: str | None, op: str, rule: str, ops: Mapping[str, str]) -> str:
+        """At the node; where TensorRT names none, or the rule was not asked about it, at another of its operator."""
+        if (node or "", rule) in self.why_not:
+            return self.why_not[node or "", rule]
+        return next((why for (other, name), why in self.why_not.items() if name == rule and ops.get(other) == op), "")
 
 
 def _inputs_of_no_type(model: ir.Model, refusal: Refusal) -> Iterator[Remaining]:

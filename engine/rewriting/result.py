@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Verdict = Literal["builds", "parses", "refused", "failed"]
+Verdict = Literal["builds", "parses", "refused", "failed", "unsound"]
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,17 @@ class Tried:
 
 @dataclass(frozen=True)
 class Remaining:
-    """What the toolchain still refuses. ``node`` and ``op`` are None where it names none."""
+    """What the toolchain still refuses. ``node`` and ``op`` are None where it names none.
+
+    ``others`` counts the rules that hold the operator, where none of them is near to fitting.
+    """
 
     node: str | None
     op: str | None
     text: str
     raw: str
     rules: tuple[Tried, ...] = ()
+    others: int = 0
 
 
 @dataclass(frozen=True)

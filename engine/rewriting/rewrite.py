@@ -11,13 +11,13 @@ from pathlib import Path
 
 from engine.errors import Problem, RecipeError, StepError
 from engine.refusals import SECONDS, Answer, ask
-from engine.rewriting import finish
+from engine.rewriting import finish, subject
 from engine.rewriting import sizes as axis_sizes
-from engine.rewriting.candidates import Candidates, require_known
+from engine.rewriting.candidates import Candidates, require_usable
 from engine.rewriting.repair import Repair
 from engine.rewriting.result import Rewritten, Verdict
 from engine.rewriting.sizes import Sizes
-from engine.rewriting.subject import Subject, require_sound
+from engine.rewriting.subject import Subject
 from engine.toolchain import Toolchain
 
 ROUNDS = 10
@@ -41,29 +41,37 @@ class Options:
 def rewrite_files(
     paths: Sequence[Path], out: Path, options: Options, progress: Progress = lambda text, done, total: None
 ) -> list[Rewritten]:
-    """Repair each file and write it to ``out`` under its own name.
+    """Repair each file and write it to ``out`` under its own name; the result of each, in the order of ``paths``.
 
-    Raises RecipeError for whatever is wrong with what was asked, before anything is written.
+    Raises RecipeError for whatever is wrong with what was asked, or with every file, before anything is written.
     """
-    paths = list(paths)
-    require_known(options.rules or (), options.folder)
-    require_sound(paths)
-    _require_apart(paths, out)
-    subjects = [Subject(path, options.sizes) for path in paths]
-    axis_sizes.require_used(
-        options.sizes, {name for one in subjects for name in axis_sizes.symbols(one.model)}
-    )
+    require_usable(options.rules or (), options.folder)
+    opened = [subject.opened(path, options.sizes) for path in paths]
+    subjects = [one for one in opened if isinstance(one, Subject)]
+    bad = [one for one in opened if isinstance(one, Problem)]
+    if not subjects:
+        raise RecipeError(bad)
+    _require_apart([one.path for one in subjects], out)
+    if not bad:  # an axis may be one of a file that cannot be read
+        axis_sizes.require_used(options.sizes, {name for one in subjects for name in axis_sizes.symbols(one.model)})
     _require_folder(out)
     candidates = Candidates(options.toolchain, axis_sizes.tried(options.sizes), options.rules, options.folder)
-    repairs = [Repair(subject, candidates) for subject in subjects]
-    for subject in subjects:
-        subject.note_opset(options.toolchain)
+    repairs = [Repair(one, candidates) for one in subjects]
+    for one in subjects:
+        one.note_opset(options.toolchain)
     answers, rounds = rounds_of(repairs, options, progress)
     results = []
     for number, repair in enumerate(repairs):
         progress("checking and writing", number, len(repairs))
         results.append(_finished(repair, answers[number], rounds[number], out, options))
-    return results
+    done = iter(results)
+    return [next(done) if isinstance(one, Subject) else _unsound(path, one)
+            for path, one in zip(paths, opened, strict=True)]  # fmt: skip
+
+
+def _unsound(path: Path, problem: Problem) -> Rewritten:
+    why = problem.what.removeprefix(f"'{path}'").removeprefix(":").strip()
+    return Rewritten(str(path), None, "unsound", why + (f"; {problem.hint}" if problem.hint else ""))
 
 
 def rounds_of(
@@ -83,22 +91,31 @@ def rounds_of(
             )
             answers = _replaced(answers, zip(asked, found, strict=True))
             if number == ROUNDS:
+                for index in asked:
+                    if not answers[index].ok:
+                        repairs[index].subject.notes.append(repairs[index].endless(ROUNDS))
                 break
             again = []
             for nth, index in enumerate(asked):
                 progress(f"round {number + 1}: rewriting", nth, len(asked))
                 if answers[index].ok or answers[index].lacks_shapes:
                     continue
-                changed = repairs[index].round(answers[index])
-                if not changed and options.wider_integers:
-                    changed = repairs[index].widen(options.any_io_types, answers[index])
-                if changed:
+                if _changed(repairs[index], answers[index], options):
                     rounds[index] += 1
                     again.append(index)
             asked = again
             if not asked:
                 break
     return answers, rounds
+
+
+def _changed(repair: Repair, answer: Answer, options: Options) -> bool:
+    """One round; a rule that cannot go on ends the work at its file alone."""
+    try:
+        return repair.round(answer) or (options.wider_integers and repair.widen(options.any_io_types, answer))
+    except (StepError, RecipeError) as error:
+        repair.fault = error
+        return False
 
 
 def _tell(progress: Progress, text: str, total: int, done: int) -> None:
@@ -121,10 +138,12 @@ def _finished(repair: Repair, answer: Answer, rounds: int, out: Path, options: O
     file = str(subject.path)
     if verdict != "refused" and not options.any_io_types and (kept := repair.double_ends()):
         verdict, why = "refused", f"{kept}; TensorRT makes it float32, which --any-io-types permits"
-    if not subject.changed:
+    if not subject.changed and repair.fault is None:
         written = finish.copy(subject.path, out)
         return Rewritten(file, str(written), verdict, why, remaining=remaining, notes=notes)
     used = tuple(repair.used.values())
+    if repair.fault is not None:
+        return Rewritten(file, None, "failed", _said(repair.fault), True, rounds, used, remaining, None, notes)
     try:
         written, whole = finish.write(
             subject,
@@ -139,6 +158,12 @@ def _finished(repair: Repair, answer: Answer, rounds: int, out: Path, options: O
         why = error.failure.symptom
         return Rewritten(file, None, "failed", why, True, rounds, used, remaining, None, notes)
     return Rewritten(file, str(written), verdict, why, True, rounds, used, remaining, whole, notes)
+
+
+def _said(error: StepError | RecipeError) -> str:
+    if isinstance(error, RecipeError):
+        return str(error)
+    return error.failure.symptom + (f" ({error.failure.cause})" if error.failure.cause else "")
 
 
 def _verdict(answer: Answer, subject: Subject) -> tuple[Verdict, str]:

@@ -26,9 +26,9 @@ def read(texts: Iterable[str]) -> dict[str, tuple[int, int, int]]:
             problems.append(Problem(f"--sizes: {quoted(text)} is not NAME=MIN:OPT:MAX", hint="batch=1:4:8"))
             continue
         low, best, high = (int(number) for number in (form[2], form[3] or form[2], form[4] or form[2]))
-        if not 1 <= low <= best <= high:
+        if not (0 <= low <= best <= high and high):
             problems.append(
-                Problem(f"--sizes {form[1]}: 1 <= MIN <= OPT <= MAX does not hold for {quoted(text)}")
+                Problem(f"--sizes {form[1]}: 0 <= MIN <= OPT <= MAX, 1 <= MAX does not hold for {quoted(text)}")
             )
         elif form[1] in found:
             problems.append(Problem(f"--sizes: {form[1]} stands twice"))

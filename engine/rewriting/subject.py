@@ -6,11 +6,10 @@ import os
 from pathlib import Path
 
 import onnx_ir as ir
-from onnx_ir.passes import common
 
 from engine import toolchain as tools
-from engine.errors import Failure, Problem, RecipeError, StepError
-from engine.graph import external, files, filled, names, sound
+from engine.errors import Failure, Problem, StepError
+from engine.graph import external, files, filled, inlined, names, sound
 from engine.refusals import Question
 from engine.rewriting import sizes as axis_sizes
 from engine.rewriting.sizes import Profile, Sizes
@@ -53,20 +52,16 @@ class Subject:
         return {node.name or "": node.op_type for node in self.model.graph.all_nodes()}
 
 
-def require_sound(paths: list[Path]) -> None:
-    """The checks of the check step. Raises RecipeError with the first fault of every file that has one."""
-    problems = []
-    for path in paths:
-        if not path.is_file() or path.stat().st_size == 0:
-            what = "is a folder" if path.is_dir() else "is empty" if path.exists() else "no such file"
-            problems.append(Problem(f"'{path}': {what}"))
-            continue
-        try:
-            sound.require(path, taken=True, original=True)
-        except StepError as error:
-            problems.append(_problem(path, error.failure))
-    if problems:
-        raise RecipeError(problems)
+def opened(path: Path, sizes: Sizes) -> Subject | Problem:
+    """The file, or its first fault by the checks of the check step."""
+    if not path.is_file() or path.stat().st_size == 0:
+        what = "is a folder" if path.is_dir() else "is empty" if path.exists() else "no such file"
+        return Problem(f"'{path}': {what}")
+    try:
+        sound.require(path, taken=True, original=True)
+        return Subject(path, sizes)
+    except StepError as error:
+        return _problem(path, error.failure)
 
 
 def _problem(path: Path, failure: Failure) -> Problem:
@@ -78,8 +73,7 @@ def _problem(path: Path, failure: Failure) -> Problem:
 
 def _load(path: Path) -> ir.Model:
     model = files.load(path)
-    if model.functions:
-        common.InlinePass()(model)
+    inlined.inline(model)
     if model.ir_version < _OLD_IR:
         for value in [value for value in model.graph.inputs if value.name in model.graph.initializers]:
             model.graph.inputs.remove(value)

@@ -21,6 +21,8 @@ def total(results: Sequence[Rewritten]) -> str:
     counts = [
         f"{sum(one.verdict == verdict for one in results)} {word}" for word, verdict in verdicts.items()
     ]
+    unsound = sum(one.verdict == "unsound" for one in results)
+    counts += [f"{unsound} not sound"] if unsound else []
     times = sum(used.times for one in results for used in one.used)
     rules = len({used.rule for one in results for used in one.used})
     applied = f"{_count(times, 'application')} of {_count(rules, 'rule')}"
@@ -29,7 +31,8 @@ def total(results: Sequence[Rewritten]) -> str:
 
 def _file(result: Rewritten, product: str) -> Iterator[str]:
     verdicts = {"builds": f"builds with {product}", "parses": f"parsed by {product}",
-                "refused": f"refused by {product}", "failed": "failed, nothing written"}  # fmt: skip
+                "refused": f"refused by {product}", "failed": "failed, nothing written",
+                "unsound": "not usable, nothing written"}  # fmt: skip
     why = f"; {result.why}" if result.why else ""
     yield f"{result.file}: {verdicts[result.verdict]}{why}"
     for note in result.notes:
@@ -60,9 +63,15 @@ def _remaining(item: Remaining) -> Iterator[str]:
     where = f"node {item.node} ({item.op}): " if item.node and item.node not in item.text else ""
     yield f"  remains: {where}{textwrap.shorten(item.text, _LONGEST)}"
     if item.op and not item.rules:
-        yield f"    no rule for {item.op}"
+        yield f"    {no_rule(item)}"
     for tried in item.rules:
         yield f"    rule {tried.rule}: {tried.why}"
+
+
+def no_rule(item: Remaining) -> str:
+    if item.others:
+        return f"no rule for {item.op} here; of {_count(item.others, 'rule')} for parts that hold one, none is near"
+    return f"no rule for {item.op or 'it'}"
 
 
 def _count(count: int, what: str) -> str:

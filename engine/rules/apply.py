@@ -25,6 +25,10 @@ class RuleRefusedError(StepError):
     """The rule matched, and was refused at every match: by its own function or by its proof."""
 
 
+class EndlessError(StepError):
+    """The rule goes on matching what it put there."""
+
+
 @dataclass(frozen=True)
 class Application:
     """One accepted match: its root node and PyTorch module, the nodes taken out and put in, its proof.
@@ -83,14 +87,14 @@ def apply_at(
 ) -> tuple[Applications, str]:
     """Rewrite ``model`` in place where a match holds one of ``nodes`` (by name), and nowhere else.
 
-    No match is no error here: the text says why the nearest one does not fit, or is empty.
+    No match is no error here: the text says why the nearest one does not fit, or is empty where none is near.
     """
     opset = model.opset_imports.get("", 1)
     if not rule.allows(opset):
         count = _count(model)
         return Applications(rule.name, (), (), count, count), _opset_words(rule, opset)
     done, nearest = _sweep(model, rule, prover, frozenset(nodes), "")
-    return done, str(nearest or "")
+    return done, str(nearest) if nearest and nearest.near else ""
 
 
 def _sweep(
@@ -155,10 +159,16 @@ def _rewrite(
             changed = True
             accepted.append(found)
             if len(accepted) > limit:
-                raise StepError(f"rule {rule.name} keeps matching its own result", klass="op", where=where,
-                                fix="make the replacement something that the pattern does not match")  # fmt: skip
+                raise _endless(rule, accepted, where)
         nearest = nearest or search.nearest
     return nearest
+
+
+def _endless(rule: Rule, accepted: list[Application], where: str) -> EndlessError:
+    last = ", ".join(one.node for one in accepted[-3:])
+    return EndlessError(f"rule {rule.name} keeps matching its own result", klass="op", where=where,
+                        cause=f"applied {len(accepted)} times, the last at {last}",
+                        fix="make the replacement something that the pattern does not match")  # fmt: skip
 
 
 def _attempt(

@@ -118,9 +118,9 @@ def load_library(folder: Path | None = None) -> dict[str, Rule]:
     return rules
 
 
-def load_rule(path: Path) -> Rule:
-    """Read one rule file. Raises RecipeError with every problem, each at its line and column."""
-    doc = document.read(path)
+def load_rule(path: Path, shown: str | None = None) -> Rule:
+    """Read one rule file, which messages call ``shown``. Raises RecipeError with every problem at its line."""
+    doc = document.read(path, shown)
     found = schema.problems(doc, "rule")
     if found:
         raise RecipeError(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from engine.errors import RecipeError
+from engine.errors import RecipeError, quoted
 from engine.paths import data_dir
 from engine.schema import nearest
 
@@ -16,19 +16,12 @@ def names(folder: Path | None = None) -> tuple[str, ...]:
 
 
 def path_of(name: str, folder: Path | None = None) -> Path:
-    """The file of rule ``name``; RecipeError with the nearest name when there is none."""
+    """The file of rule ``name``; RecipeError with the nearest name, or all names, when there is none."""
     folder = folder or data_dir("rewrites")
-    path = folder / f"{name}.yaml"
-    if name not in names(folder):
-        raise RecipeError(f"no rewrite rule '{name}' in {folder}", nearest(name, names(folder)))
+    path, known = folder / f"{name}.yaml", names(folder)
+    if name not in known:
+        raise RecipeError(f"no rewrite rule {quoted(name)}", nearest(name, known) or f"rules: {', '.join(known)}")
     return path
-
-
-def files_of(name: str, folder: Path | None = None) -> tuple[Path, ...]:
-    """Every file whose bytes decide what rule ``name`` does: its YAML and the Python beside it."""
-    path = path_of(name, folder)
-    python = path.with_suffix(".py")
-    return (path, python) if python.exists() else (path,)
 
 
 def for_op(op: str, folder: Path | None = None) -> tuple[str, ...]:

@@ -56,6 +56,11 @@ class Miss:
     reason: str
     rank: float = 0.0
 
+    @property
+    def near(self) -> bool:
+        """Whether it is worth telling at a node that somebody asks about: more than half of the pattern is there."""
+        return self.matched * 2 > self.total or self.total == 1
+
     def __str__(self) -> str:
         return f"nearest: {self.node}, {self.matched} of {self.total} nodes match, but {self.reason}"
 

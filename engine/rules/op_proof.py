@@ -32,7 +32,7 @@ def prove(rule: Rule) -> Proof:
     """
     found: list[Proof] = []
     unseen = dict.fromkeys(rule.ops, "no case and no model of the suite has it")
-    for label, model, case in [*_named(rule), *_of_suite(rule)]:
+    for label, model, case in [*named(rule), *_of_suite(rule)]:
         before = {node.op_type for node in model.graph}
         proofs, refusal = _apply(rule, model)
         found += proofs
@@ -54,7 +54,7 @@ def prove(rule: Rule) -> Proof:
     return _sum(found)
 
 
-def _named(rule: Rule) -> Iterator[tuple[str, ir.Model, None]]:
+def named(rule: Rule) -> Iterator[tuple[str, ir.Model, None]]:
     low, high = rule.opset
     newest = min(high or onnx.defs.onnx_opset_version(), onnx.defs.onnx_opset_version())
     for number, text in enumerate(rule.proof.cases):

@@ -14,6 +14,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from engine import customer
 from engine.errors import RecipeError
 from engine.rules import fragment
 from engine.rules.constants import Array, dims_of, element_type, tensor_of
@@ -41,7 +42,7 @@ def replacement(match: Match, before: ir.Model) -> ir.Model:
     import onnx_graphsurgeon as gs
     from onnx_graphsurgeon.logger import G_LOGGER
 
-    G_LOGGER.severity = G_LOGGER.ERROR  # it writes thousands of lines otherwise
+    G_LOGGER.severity = G_LOGGER.CRITICAL  # it writes thousands of lines otherwise
     function = _function(match)
     if any(value.type is None for value in before.graph.outputs):
         fragment.infer(before)
@@ -51,7 +52,18 @@ def replacement(match: Match, before: ir.Model) -> ir.Model:
                 f"the element type of {', '.join(untyped)} is unknown; run shape inference first"
             )
     graph = gs.import_onnx(ir.to_proto(_in_memory(before)))
-    function(graph, _captured(match, before))
+    captured = _captured(match, before)
+
+    def edit() -> RefusedError | None:
+        try:
+            function(graph, captured)
+        except RefusedError as refusal:
+            return refusal
+        return None
+
+    refusal = customer.call(f"rule {match.rule.name}: apply at {match.root.name} raised", "rewrites", edit)
+    if refusal is not None:
+        raise refusal
     graph.cleanup().toposort()
     wanted = [output.name for output in before.graph.outputs]
     if [tensor.name for tensor in graph.outputs] != wanted:
@@ -95,8 +107,7 @@ def _function(match: Match) -> Callable[[Any, Captured], None]:
     assert spec is not None
     assert spec.loader is not None
     module: ModuleType = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    function = getattr(module, "apply", None)
-    if not callable(function):
-        raise RecipeError(f"{path}: has no function apply(graph, match)")
-    return function  # type: ignore[no-any-return]
+    said = f"rule {match.rule.name}: importing {path.name} raised"
+    customer.call(said, "rewrites", spec.loader.exec_module, module)
+    function: Callable[[Any, Captured], None] = module.apply  # there, by engine.checks.rules
+    return function

@@ -1,4 +1,4 @@
-"""A rule as its file says it, for people: read without ONNX, so that listing the library costs little."""
+"""A rule as its file says it, for people."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def read_all(folder: Path | None = None) -> list[Summary]:
     problems: list[Problem] = []
     for name in library.names(folder):
         try:
-            found.append(read(name, folder))
+            found.append(read(library.path_of(name, folder)))
         except RecipeError as error:
             problems += error.problems
     if problems:
@@ -64,16 +64,15 @@ def read_all(folder: Path | None = None) -> list[Summary]:
     return found
 
 
-def read(name: str, folder: Path | None = None) -> Summary:
-    """One rule; RecipeError with the nearest name when there is none, or with what is wrong with its form."""
-    path = library.path_of(name, folder)
+def read(path: Path) -> Summary:
+    """One rule; RecipeError with what is wrong with its form."""
     doc = document.read(path)
     problems = schema.problems(doc, "rule") or list(rules.head(doc, path))
     if problems:
         raise RecipeError(problems)
     data = doc.data
     return Summary(
-        name=name,
+        name=data["rule"],
         ops=_ops(data),
         klass=data["class"],
         tolerance=tolerance(data["proof"]["equal"]),

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from onnx_ir.passes import common
 
 from engine import runtime, toolchain
 from engine.digests import digest_file
 from engine.errors import RecipeError, StepError, quoted
-from engine.graph import boundary, external, files, names, provenance, sound
+from engine.graph import boundary, external, files, inlined, names, provenance, sound
 from engine.plan import Plan
 from engine.samples import Array
 
@@ -146,8 +145,7 @@ def adopt(plan: Plan, target: Path) -> tuple[ir.Model, list[Path]]:
     model = opened(Path(plan.model.file))
     _check_opset(model, plan)
     copied = _copy(model, target.parent)
-    if model.functions:
-        common.InlinePass()(model)
+    inlined.inline(model)
     plain_inputs(model)
     names.name_nodes(model)
     if any("pkg.torch.onnx.name_scopes" in node.metadata_props for node in model.graph.all_nodes()):

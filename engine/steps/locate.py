@@ -50,9 +50,7 @@ def run(context: Context) -> Done:
     found = divergence.first(path, reference, divergence.tap(path, feeds, reference))
     facts: dict[str, Any] = {"stage": stage, "compared_with": with_what, "tensors": len(reference)}
     if found is None:
-        return Done(
-            facts=facts | {"why": "no tensor inside the graph could be named as the first that differs"}
-        )
+        return Done(facts=facts | {"why": "none of the tensors compared inside the graph differs"})
     return Done(facts=facts | {"divergence": asdict(found)})
 
 

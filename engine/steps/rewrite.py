@@ -13,6 +13,7 @@ from engine.values import Issue
 
 if TYPE_CHECKING:
     from engine.rules.apply import Applications
+    from engine.rules.language import Rule
 
 WEIGHTS = "rewrite.weights"
 
@@ -30,11 +31,11 @@ def run(context: Context) -> Done:
     filled.fill(model)
     before = sum(1 for graph in model.graphs() for _ in graph)
     applied, issues = [], []
-    for index, rewrite in enumerate(plan.rewrites):
+    for index, (rewrite, rule) in enumerate(zip(plan.rewrites, _rules(plan), strict=True)):
         context.progress(f"rule {rewrite.rule}", index, len(plan.rewrites))
-        done = _apply(model, rewrite, index, plan)
+        done = _apply(model, rewrite, rule, index, plan)
         applied.append(_facts(done, rewrite))
-        issues += _issues(done, rewrite)
+        issues += _issues(done, rule)
     return _written(context, model, before, applied, issues, {})
 
 
@@ -68,7 +69,7 @@ def _written(
 def _automatic(context: Context) -> Done:
     """``rewrites: auto``: the toolchain says what it refuses, as in ``portwright rewrite``."""
     from engine.graph import files
-    from engine.rewriting import auto
+    from engine.rewriting import auto, words
     from engine.rewriting.rewrite import Options
 
     plan = context.plan
@@ -81,7 +82,7 @@ def _automatic(context: Context) -> Done:
                       "lines": [{"rule": rule, "matches": count} for rule, count in found.lines]}}  # fmt: skip
     issues = [
         Issue("rewrite", "op", item.text, cause="; ".join(f"rule {one.rule}: {one.why}" for one in item.rules)
-              or f"no rule for {item.op or 'it'}", disposition="open")
+              or words.no_rule(item), disposition="open")
         for item in found.remaining
     ]  # fmt: skip
     if found.model is None:
@@ -111,20 +112,25 @@ def _toolchain(spec: str) -> toolchain.Toolchain:
                         fix=f"{problem.hint}; or name the rules", where="rewrites", usage=True) from error  # fmt: skip
 
 
-def _apply(model: Any, rewrite: PlannedRewrite, index: int, plan: Plan) -> Applications:
+def _rules(plan: Plan) -> list[Rule]:
+    """The rule of each entry, checked beside the others."""
+    from engine.rules import active
+
+    files = [(Path(rewrite.path), Path(rewrite.path).name) for rewrite in plan.rewrites]
+    try:
+        rules = {rule.path: rule for rule in active.load(files)}
+    except RecipeError as error:
+        raise StepError(f"the rules are not usable:\n{error}", where="rewrites", usage=True) from error
+    return [rules[path] for path, _ in files]
+
+
+def _apply(model: Any, rewrite: PlannedRewrite, rule: Rule, index: int, plan: Plan) -> Applications:
     from engine.rules.apply import apply_rule
-    from engine.rules.language import load_rule
     from engine.rules.prove import application_prover
 
-    where = f"rewrites[{index}]"
-    try:
-        rule = load_rule(Path(rewrite.path))
-    except RecipeError as error:
-        raise StepError(
-            f"rule {rewrite.rule} is not usable:\n{error}", where=f"{where}.rule", usage=True
-        ) from error
     axes = {name: tuple(dict.fromkeys((axis.min, axis.opt, axis.max))) for name, axis in plan.axes.items()}
-    return apply_rule(model, rule, matches=rewrite.matches, prover=application_prover(axes), where=where)
+    prover = application_prover(axes)
+    return apply_rule(model, rule, matches=rewrite.matches, prover=prover, where=f"rewrites[{index}]")
 
 
 def _facts(done: Applications, rewrite: PlannedRewrite) -> dict[str, Any]:
@@ -142,10 +148,7 @@ def _facts(done: Applications, rewrite: PlannedRewrite) -> dict[str, Any]:
     }
 
 
-def _issues(done: Applications, rewrite: PlannedRewrite) -> list[Issue]:
-    from engine.rules.language import load_rule
-
-    rule = load_rule(Path(rewrite.path))
+def _issues(done: Applications, rule: Rule) -> list[Issue]:
     proofs = [item.proof for item in done.accepted if item.proof is not None]
     cases = sum(proof.cases for proof in proofs)
     modules = sorted({item.module for item in done.accepted if item.module})

@@ -1,0 +1,5 @@
+import numpy as np
+
+
+def apply(graph, match)
+    graph.nodes.clear()
