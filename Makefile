@@ -36,7 +36,7 @@ bench-diagnose: $(READY)  ## 30 models with planted culprits through `portwright
 healthy-exports: $(READY)  ## at least fifty right exports, none of which may fail; the count last
 	$(BIN)/python -m tests.mutants.run --healthy
 
-docs: $(READY)  ## write docs/recipe-reference.md from the schema
+docs: $(READY)  ## write docs/recipe-reference.md from the schema and docs/rewrites.md from the rules
 	$(BIN)/python docs/generate.py
 
 bench-spine: $(READY)  ## wall time and peak memory against a plain script; the two ratios last

@@ -1,10 +1,11 @@
-"""Write docs/recipe-reference.md from schemas/recipe.schema.json: ``python docs/generate.py [--check]``.
+"""Write what the schema and the rule files say as documentation: ``python docs/generate.py [--check]``.
 
-Defaults are those that a plan of the smallest recipe is given, so they cannot differ from the code.
+docs/recipe-reference.md comes from schemas/recipe.schema.json, docs/rewrites.md from rewrites/*.yaml. Defaults are those that a plan of the smallest recipe is given, so they cannot differ from the code.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +18,9 @@ sys.path.insert(0, str(ROOT))
 
 from engine import intake, schema  # noqa: E402
 from engine.diff.compare import resolved  # noqa: E402
+from engine.rules import summary  # noqa: E402
+from engine.rules.summary import Summary  # noqa: E402
 
-TARGET = ROOT / "docs" / "recipe-reference.md"
 SMALLEST = ROOT / "tests" / "recipes" / "accept" / "small.yaml"
 SCHEMA = schema.load("recipe")
 HEAD = """\
@@ -31,6 +33,21 @@ and `12:30` are text, `1e-3` is a number. Anchors, aliases and tags are not part
 `portwright schema` prints the schema for editors; the first line of a recipe points them at it:
 
     # yaml-language-server: $schema=../../schemas/recipe.schema.json
+"""
+
+RULES_HEAD = """\
+# Rewrite rules
+
+<!-- Written by `make docs` from rewrites/*.yaml; do not edit. -->
+
+What ships in `rewrites/`, each rule under the same five headings. [Writing rules](rules.md) says how a rule is made,
+proven and chosen; `portwright explain RULE` prints one with its pattern and conditions. Every application is proven on
+the graph that it changes.
+
+The limit of a tolerance is what two numbers may differ by: *absolute*; *relative* to the number before; *roundings of the
+type*, each 2**-23 of the number in float32 and 2**-10 in float16, for numbers below 1 of 1. Several are added. Whole
+numbers must be equal, 8-bit ones within the absolute limit, and NaN and infinity must stand at the same places for every
+input that the proof tries.
 """
 
 
@@ -130,15 +147,43 @@ def page() -> str:
     return "\n\n".join([HEAD.rstrip("\n"), *sections]) + "\n"
 
 
+def rewrites() -> str:
+    rules = summary.read_all()
+    index = [
+        f"| [{rule.name}](#{rule.name}) | {', '.join(rule.ops)} | {rule.needed_text()} | {rule.tolerance} |"
+        for rule in rules
+    ]
+    table = "\n".join(["| rule | operators | needed by | tolerance |", "|---|---|---|---|", *index])
+    return "\n\n".join([RULES_HEAD.rstrip("\n"), table, *map(about_rule, rules)]) + "\n"
+
+
+def about_rule(rule: Summary) -> str:
+    parts = [f"## {rule.name}", f"For {', '.join(rule.ops)}, opset {rule.opset}."]
+    for heading, said in rule.headings():
+        parts += [f"### {heading}", escaped(said)]
+    return "\n\n".join(parts)
+
+
+def escaped(text: str) -> str:
+    """Names with underscores and products stay as they are written."""
+    return re.sub(r"([*_<>\[\]])", r"\\\1", text)
+
+
+PAGES = {"recipe-reference.md": page, "rewrites.md": rewrites}
+
+
 def main() -> int:
-    text = page()
-    if "--check" in sys.argv:
-        current = TARGET.read_text(encoding="utf-8") if TARGET.exists() else ""
-        print(f"{TARGET.relative_to(ROOT)}: {'in step' if current == text else 'out of step; run make docs'}")
-        return 0 if current == text else 1
-    TARGET.write_text(text, encoding="utf-8")
-    print(f"{TARGET.relative_to(ROOT)}: {len(text.splitlines())} lines")
-    return 0
+    stale = False
+    for name, make in PAGES.items():
+        target, text = ROOT / "docs" / name, make()
+        if "--check" in sys.argv:
+            current = target.read_text(encoding="utf-8") if target.exists() else ""
+            stale |= current != text
+            print(f"docs/{name}: {'in step' if current == text else 'out of step; run make docs'}")
+        else:
+            target.write_text(text, encoding="utf-8")
+            print(f"docs/{name}: {len(text.splitlines())} lines")
+    return int(stale)
 
 
 if __name__ == "__main__":

@@ -64,11 +64,16 @@ def test_auto_then_lines_then_the_same_graph(tmp_path: Path, cli: Callable[..., 
     assert (applied["rule"], applied["count"]) == ("dft-to-matmul", 1)
     assert applied["because"] == "chosen automatically: TensorRT-RTX 1.7.1 refuses the nodes without it"
     assert step["facts"]["auto"]["remains"] == []
-    assert any("chosen automatically (rewrites: auto)" in issue["fix"] for issue in step["issues"])
+    idea = "Over a length that is fixed in the graph the transform is one product with a constant matrix"
+    [chosen] = [issue for issue in step["issues"] if issue["disposition"] == "fixed"]
+    assert chosen["cause"] == "TensorRT-RTX 1.7.1 has no DFT"
+    assert chosen["fix"].startswith(f"rule dft-to-matmul, chosen automatically (rewrites: auto): {idea} of ")
     report = (toy / "PORT_REPORT.md").read_text()
     assert "rules chosen for TensorRT-RTX 1.7.1; 2 nodes became " in report
     again = cli("run", toy, "--until", "rewrite")
     assert "rewrites: auto" not in again.text
+    report = (toy / "PORT_REPORT.md").read_text()
+    assert f"| TensorRT-RTX 1.7.1 has no DFT | dft-to-matmul: {idea} of " in report
     second = onnx.load(toy / "port" / "onnx" / "rewrite.onnx")
     assert [node.op_type for node in second.graph.node] == [node.op_type for node in first.graph.node]
     assert "DFT" not in [node.op_type for node in second.graph.node]

@@ -12,7 +12,7 @@ from engine import needed, toolchain
 from engine.errors import RecipeError
 from engine.rules import library, summary
 from engine.rules.language import load_rule
-from tests.conftest import Cli
+from tests.conftest import ROOT, Cli
 from tests.rules_tools import rule_file
 from tests.test_worker import needs_rtx
 
@@ -21,9 +21,14 @@ def test_every_rule_is_listed_once(cli: Callable[..., Cli]) -> None:
     done = cli("rules")
     assert done.code == 0, done.text
     lines = done.out.splitlines()
-    assert lines[0].split() == ["rule", "operators", "class", "needed", "by", "tolerance"]
+    assert lines[0].split() == ["rule", "operators", "needed", "by", "tolerance", "what", "breaks"]
     assert [line.split()[0] for line in lines[1 : lines.index("")]] == list(library.names())
     assert lines[-1] == f"{len(library.names())} rules; `portwright explain RULE` says more"
+    [celu] = [line for line in lines if line.startswith("celu-to-elementwise ")]
+    assert celu.endswith('  TensorRT-RTX 1.7.1 refuses Celu in float16 ("The rank of operands should be'
+                         ' the same adding inputs")')  # fmt: skip
+    [listed] = [one for one in json.loads(cli("rules", "--json").out) if one["rule"] == "celu-to-elementwise"]
+    assert list(listed["why"]) == ["breaks", "idea", "cost", "tolerance"]
 
 
 def test_only_what_a_toolchain_needs(cli: Callable[..., Cli]) -> None:
@@ -65,16 +70,31 @@ def test_explain_says_it_all(cli: Callable[..., Cli]) -> None:
     done = cli("explain", "celu-to-elementwise")
     assert done.code == 0, done.text
     for said in (
-        "TensorRT-RTX 1.7.1 refuses Celu in float16",
-        "needed by   tensorrt-rtx: all versions\n",
+        "\nWhat breaks\n  TensorRT-RTX 1.7.1 refuses Celu in float16",
+        "\n\nVersions\n  tensorrt-rtx: all versions\n\nIdea\n  The formula of",
+        "\n\nCost\n  7 elementwise nodes, ",
+        "\n\nTolerance\n  4 roundings of the type, ",
         "opset       15 and newer\n",
-        "cost        at most 10 operators in place of 1; constants are cast once, when the rule is applied\n",
-        "tolerance   4 roundings of the type; proven",
+        "proven on   instances of its pattern, and again at every place where it is applied\n",
         "looks for\n  (x) => (y) { y = Celu <alpha: float = @alpha> (x) }\n",
         '  alpha: attribute {"above": 0}\n',
     ):
         assert said in done.out, said
-    assert "puts there what dft-to-matmul.py makes" in cli("explain", "dft-to-matmul").out
+    dft = cli("explain", "dft-to-matmul").out
+    assert "proven on   6 graphs of its own and ONNX's backend tests, and again" in dft
+    assert "looks for any such node, for example\n  g (float[2,400,1] x) => (float[2,201,2] y) {" in dft
+    assert "puts there what dft-to-matmul.py makes" in dft
+
+
+def test_a_private_rule_needs_one_text_only() -> None:
+    path = ROOT / "tests" / "recipes" / "accept" / "rules" / "celu-to-elementwise.yaml"
+    found = summary.read("celu-to-elementwise", path.parent)
+    assert dict(found.headings()) == {
+        "What breaks": found.why.breaks,
+        "Versions": "tensorrt-rtx: all versions",
+        "Cost": "at most 10 operators in place of 1; constants are cast once, when the rule is applied",
+        "Tolerance": "4 roundings of the type",
+    }
 
 
 def test_explain_names_the_nearest_rule(cli: Callable[..., Cli]) -> None:

@@ -11,6 +11,7 @@ from engine.errors import RecipeError
 from engine.rules import library
 from engine.rules.language import load_library, load_rule
 from engine.rules.pattern import Capture
+from engine.rules.why import Why
 from tests.rules_tools import rule_file
 
 GOOD = """\
@@ -55,7 +56,7 @@ def problems(folder: Path, text: str, name: str = "some-rule") -> list[str]:
 
 def test_reads_every_part(tmp_path: Path) -> None:
     rule = load_rule(rule_file(tmp_path, WITHOUT_W))
-    assert (rule.name, rule.klass, rule.why) == ("some-rule", "op", "two lines")
+    assert (rule.name, rule.klass, rule.why) == ("some-rule", "op", Why("two lines"))
     assert rule.opset == (13, 20)
     assert [rule.allows(opset) for opset in (12, 13, 20, 21)] == [False, True, True, False]
     assert [node.op for node in rule.match.nodes] == ["Mul", "Elu"]
@@ -64,6 +65,32 @@ def test_reads_every_part(tmp_path: Path) -> None:
     assert rule.proof.opsets == (13, 18)
     assert rule.proof.inputs["x"].shape == ("n", 8)
     assert rule.needed_by == {"tensorrt-rtx": "*"}
+
+
+HEADINGS = "why:\n  breaks: >\n    two\n    lines\n  idea: an idea\n  cost: none\n  tolerance: exact\n"
+
+
+def test_reads_why_under_its_headings(tmp_path: Path) -> None:
+    text = WITHOUT_W.replace("why: >\n  two\n  lines\n", HEADINGS)
+    assert load_rule(rule_file(tmp_path, text)).why == Why("two lines", "an idea", "none", "exact")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "column", "message"),
+    [("  cost: none\n", "", 3, 1, "why: 'cost' is missing"),
+     ("  idea:", "  ideas:", 7, 3, "why: unknown key 'ideas'"),
+     ("tolerance: exact", "tolerance: ' '", 9, 14, "why.tolerance: must not be empty"),
+     ("tolerance: exact", "tolerance: 0", 9, 14, "why.tolerance: expected text, got 0"),
+     (HEADINGS, "why: []\n", 3, 6, "why: expected text or a mapping, got a list"),
+     (HEADINGS, "why: ' '\n", 3, 6, "why: must not be empty")],
+)  # fmt: skip
+def test_what_is_wrong_with_why(
+    tmp_path: Path, old: str, new: str, line: int, column: int, message: str
+) -> None:
+    text = WITHOUT_W.replace("why: >\n  two\n  lines\n", HEADINGS)
+    assert text.count(old) == 1
+    found = problems(tmp_path, text.replace(old, new))
+    assert any(one.startswith(f"some-rule.yaml:{line}:{column}: {message}") for one in found), found
 
 
 @pytest.mark.parametrize(

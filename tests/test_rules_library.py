@@ -13,7 +13,7 @@ import pytest
 
 from engine.errors import StepError
 from engine.graph import provenance
-from engine.rules import library
+from engine.rules import library, summary
 from engine.rules.apply import apply_rule
 from engine.rules.language import load_library, load_rule
 from engine.rules.prove import application_prover, prove_rule
@@ -40,6 +40,15 @@ def test_library_loads() -> None:
 
 def test_every_fixture_folder_belongs_to_a_rule() -> None:
     assert sorted(path.name for path in FIXTURES.iterdir()) == sorted(RULES)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_is_documented_under_the_fixed_headings(name: str) -> None:
+    """The tolerance is ``proof.equal`` in words, so that neither is changed without the other."""
+    rule = summary.read(name)
+    assert [heading for heading, _ in rule.headings()] == ["What breaks", "Versions", "Idea", "Cost", "Tolerance"]
+    assert rule.data["why"].keys() == {"breaks", "idea", "cost", "tolerance"}
+    assert re.match(re.escape(rule.tolerance) + r"\b", rule.why.tolerance, re.I), rule.why.tolerance
 
 
 @pytest.mark.parametrize("name", RULES)

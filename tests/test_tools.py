@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from engine import schema
+from engine.rules import library
 from tests.conftest import ROOT, Cli
 
 
@@ -75,6 +76,28 @@ def generate() -> ModuleType:
 
 def test_reference_is_in_step(generate: ModuleType) -> None:
     assert (ROOT / "docs" / "recipe-reference.md").read_text() == generate.page(), "run make docs"
+
+
+def test_rules_are_in_step(generate: ModuleType) -> None:
+    assert (ROOT / "docs" / "rewrites.md").read_text() == generate.rewrites(), "run make docs"
+
+
+def test_rules_have_the_same_five_headings(generate: ModuleType) -> None:
+    _, *sections = re.split(r"^## ", generate.rewrites(), flags=re.M)
+    assert [section.split("\n")[0] for section in sections] == list(library.names())
+    for section in sections:
+        headings = re.findall(r"^### (.*)$", section, re.M)
+        assert headings == ["What breaks", "Versions", "Idea", "Cost", "Tolerance"]
+
+
+def test_documents_that_are_out_of_step_are_named(
+    generate: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(generate.sys, "argv", ["generate.py", "--check"])
+    monkeypatch.setitem(generate.PAGES, "rewrites.md", lambda: "another text\n")
+    assert generate.main() == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "docs/recipe-reference.md: in step", "docs/rewrites.md: out of step; run make docs"]  # fmt: skip
 
 
 def test_reference_has_every_key_once(generate: ModuleType) -> None:

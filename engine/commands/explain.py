@@ -21,7 +21,7 @@ _WIDTH = 100
 @click.argument("rule")
 @click.option("--json", "as_json", is_flag=True, help="Print the rule as JSON.")
 def command(rule: str, as_json: bool) -> Exit:
-    """Say what RULE (a name, or a rule file) is for, what it looks for and puts there, when it may, how exact it is."""
+    """Say what RULE (a name, or a rule file) mends, on which versions, how, at which cost and how exactly; when it may; an example."""
     from engine.rules import active, library
 
     path = Path(rule) if rule.endswith(".yaml") else library.path_of(rule)
@@ -33,32 +33,37 @@ def command(rule: str, as_json: bool) -> Exit:
 
 def text(rule: Summary) -> Iterator[str]:
     yield rule.name
-    yield ""
-    yield from textwrap.wrap(rule.why, _WIDTH)
+    for heading, said in rule.headings():
+        yield ""
+        yield heading
+        yield textwrap.fill(said, _WIDTH, initial_indent="  ", subsequent_indent="  ")
     yield ""
     for what, said in (
         ("operators", ", ".join(rule.ops)),
         ("class", rule.klass),
-        ("needed by", rule.needed_text()),
         ("opset", rule.opset),
-        ("cost", rule.cost()),
-        ("tolerance", f"{rule.tolerance}; proven by itself, and again at every place where it is applied"),
+        ("proven on", f"{rule.proof_text()}, and again at every place where it is applied"),
         ("file", rule.path),
     ):
-        if said:
-            yield f"{what:<11} {said}"
+        yield f"{what:<11} {said}"
     yield ""
-    yield from _pattern(rule.data)
     conditions = rule.data.get("where", {})
     if conditions:
         yield "only where"
         yield from (f"  {name}: {_condition(said)}" for name, said in conditions.items())
+    yield from _pattern(rule.data)
 
 
 def _pattern(data: Mapping[str, Any]) -> Iterator[str]:
+    """The rule's own texts are the example; a rule with ``op`` has its first case."""
     if "match" in data:
         yield "looks for"
         yield textwrap.indent(data["match"].rstrip(), "  ")
+    elif "cases" in data["proof"]:
+        yield "looks for any such node, for example"
+        yield textwrap.indent(data["proof"]["cases"][0].rstrip(), "  ")
+    else:
+        yield "looks for any such node"
     if "replace" in data:
         yield "puts there"
         yield textwrap.indent(data["replace"].rstrip(), "  ")

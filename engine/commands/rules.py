@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import click
 
@@ -10,6 +11,7 @@ from engine import toolchain, wording
 from engine.errors import Exit
 from engine.rules import summary
 from engine.rules.summary import Summary
+from engine.rules.why import first_sentence
 
 _MOST_OPS = 3
 
@@ -45,7 +47,7 @@ def command(spec: str | None, as_json: bool) -> Exit:
 def plain(rule: Summary) -> dict[str, object]:
     return {
         "rule": rule.name, "ops": list(rule.ops), "class": rule.klass, "needed_by": dict(rule.needed_by),
-        "opset": rule.opset, "tolerance": rule.tolerance, "why": rule.why,
+        "opset": rule.opset, "tolerance": rule.tolerance, "why": asdict(rule.why),
     }  # fmt: skip
 
 
@@ -54,7 +56,7 @@ def _row(rule: Summary) -> dict[str, str]:
     return {
         "rule": rule.name,
         "operators": ", ".join(rule.ops[:_MOST_OPS]) + more,
-        "class": rule.klass,
         "needed by": rule.needed_text(),
         "tolerance": rule.tolerance,
+        "what breaks": first_sentence(rule.why.breaks),
     }

@@ -11,8 +11,9 @@ from engine import document, schema
 from engine.checks import rules
 from engine.document import Document
 from engine.errors import Problem, RecipeError
-from engine.rules import library, op_rule_checks, rule_checks
+from engine.rules import library, op_rule_checks, rule_checks, why
 from engine.rules.pattern import Pattern, Text, parse
+from engine.rules.why import Why
 from engine.values import IssueClass
 
 DEFAULT_OPSET = 18
@@ -78,7 +79,7 @@ class Rule:
 
     name: str
     klass: IssueClass
-    why: str
+    why: Why
     match: Pattern
     replace: Pattern | None
     apply: Path | None
@@ -145,7 +146,7 @@ def load_rule(path: Path, shown: str | None = None) -> Rule:
     return Rule(
         name=data["rule"],
         klass=data["class"],
-        why=" ".join(data["why"].split()),
+        why=why.read(data["why"]),
         match=match,
         replace=texts.get("replace"),
         apply=path.parent / data["apply"] if "apply" in data else None,

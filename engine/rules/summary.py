@@ -12,7 +12,8 @@ from engine import document, schema
 from engine.checks import rules
 from engine.errors import Problem, RecipeError
 from engine.needed import needs
-from engine.rules import library
+from engine.rules import library, why
+from engine.rules.why import Why
 from engine.toolchain import Toolchain
 
 _OPERATOR = re.compile(r"= *(?:[\w.]+\.)?(\w+) *[<(]")
@@ -29,7 +30,7 @@ class Summary:
     tolerance: str
     needed_by: Mapping[str, str]
     opset: str
-    why: str
+    why: Why
     path: str
     data: Mapping[str, Any]
 
@@ -40,7 +41,28 @@ class Summary:
         words = {"*": "all versions", "never": "no version"}
         return "; ".join(f"{product}: {words.get(text, text)}" for product, text in self.needed_by.items())
 
-    def cost(self) -> str:
+    def headings(self) -> tuple[tuple[str, str], ...]:
+        """The fixed headings of a rule's documentation with their texts; a private rule may lack some."""
+        parts = (
+            ("What breaks", self.why.breaks),
+            ("Versions", self.needed_text()),
+            ("Idea", self.why.idea),
+            ("Cost", self.why.cost or self._counted()),
+            ("Tolerance", self.why.tolerance or self.tolerance),
+        )
+        return tuple((heading, text) for heading, text in parts if text)
+
+    def proof_text(self) -> str:
+        """What the rule is proven on by itself."""
+        proof, own = self.data["proof"], []
+        if "cases" in proof:
+            count = len(proof["cases"])
+            own.append(f"{count} graph{'' if count == 1 else 's'} of its own")
+        if proof.get("suite"):
+            own.append("ONNX's backend tests")
+        return " and ".join(own) or "instances of its pattern"
+
+    def _counted(self) -> str:
         """Operators for operators; empty where the replacement is no text."""
         if "replace" not in self.data:
             return ""
@@ -78,7 +100,7 @@ def read(path: Path) -> Summary:
         tolerance=tolerance(data["proof"]["equal"]),
         needed_by=data["needed_by"],
         opset=_opset(data.get("opset", 18)),
-        why=" ".join(data["why"].split()),
+        why=why.read(data["why"]),
         path=str(path),
         data=data,
     )

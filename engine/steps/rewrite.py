@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from engine import toolchain
 from engine.errors import RecipeError, StepError
 from engine.plan import Plan, PlannedRewrite
+from engine.rules.why import first_sentence
 from engine.steps.context import Context, Done
 from engine.values import Issue
 
@@ -71,6 +72,7 @@ def _automatic(context: Context) -> Done:
     from engine.graph import files
     from engine.rewriting import auto, words
     from engine.rewriting.rewrite import Options
+    from engine.rules import summary
 
     plan = context.plan
     tool = _toolchain(plan.build.toolchain)
@@ -95,9 +97,11 @@ def _automatic(context: Context) -> Done:
         for used in found.used
     ]  # fmt: skip
     for used in found.used:
+        said = summary.read(used.rule).why
         issues.append(
             Issue("rewrite", "op", f"{product} refused {', '.join(used.at[:3])}{' ...' if used.at[3:] else ''}",
-                  fix=f"rule {used.rule}, chosen automatically (rewrites: auto)",
+                  cause=first_sentence(said.breaks),
+                  fix=f"rule {used.rule}, chosen automatically (rewrites: auto): {first_sentence(said.idea)}",
                   evidence=f"{used.cases} proofs, largest difference {used.max_abs:.2g}", disposition="fixed")
         )  # fmt: skip
     return _written(context, found.model, found.used[0].nodes_before, applied, issues, facts)
@@ -155,11 +159,12 @@ def _issues(done: Applications, rule: Rule) -> list[Issue]:
     shown = ", ".join(modules[:2]) + (" ..." if len(modules) > 2 else "")
     worst = max((proof.max_abs for proof in proofs), default=0.0)
     places = f"{len(done.accepted)} place" + ("" if len(done.accepted) == 1 else "s")
+    idea = f"{first_sentence(rule.why.idea)}; " if rule.why.idea else ""
     issues = [
         Issue(
             "rewrite", rule.klass, f"pattern of rule {done.rule} found in {places}",
-            cause=" ".join(rule.why.split()).split(". ")[0],
-            fix=f"{done.rule}: {done.nodes_before} nodes became {done.nodes_after}",
+            cause=first_sentence(rule.why.breaks),
+            fix=f"{done.rule}: {idea}{done.nodes_before} nodes became {done.nodes_after}",
             evidence=f"{cases} proofs, largest difference {worst:.2g}" + (f"; in {shown}" if shown else ""),
             disposition="fixed",
         )
