@@ -88,7 +88,7 @@ def test_explain_says_it_all(cli: Callable[..., Cli]) -> None:
 
 def test_a_private_rule_needs_one_text_only() -> None:
     path = ROOT / "tests" / "recipes" / "accept" / "rules" / "celu-to-elementwise.yaml"
-    found = summary.read("celu-to-elementwise", path.parent)
+    found = summary.read(path)
     assert dict(found.headings()) == {
         "What breaks": found.why.breaks,
         "Versions": "tensorrt-rtx: all versions",

@@ -21,7 +21,7 @@ _WIDTH = 100
 @click.argument("rule")
 @click.option("--json", "as_json", is_flag=True, help="Print the rule as JSON.")
 def command(rule: str, as_json: bool) -> Exit:
-    """Say what RULE (a name, or a rule file) mends, on which versions, how, at which cost and how exactly; when it may; an example."""
+    """Say what RULE (a name, or a rule file) mends, on which versions, how, at which cost, how exactly, and when it may."""
     from engine.rules import active, library
 
     path = Path(rule) if rule.endswith(".yaml") else library.path_of(rule)

@@ -72,7 +72,7 @@ def _automatic(context: Context) -> Done:
     from engine.graph import files
     from engine.rewriting import auto, words
     from engine.rewriting.rewrite import Options
-    from engine.rules import summary
+    from engine.rules import library, summary
 
     plan = context.plan
     tool = _toolchain(plan.build.toolchain)
@@ -97,7 +97,7 @@ def _automatic(context: Context) -> Done:
         for used in found.used
     ]  # fmt: skip
     for used in found.used:
-        said = summary.read(used.rule).why
+        said = summary.read(library.path_of(used.rule)).why
         issues.append(
             Issue("rewrite", "op", f"{product} refused {', '.join(used.at[:3])}{' ...' if used.at[3:] else ''}",
                   cause=first_sentence(said.breaks),
