@@ -33,6 +33,7 @@ def text(rule: Summary) -> Iterator[str]:
     yield ""
     for what, said in (
         ("operators", ", ".join(rule.ops)),
+        ("types", rule.types_text()),
         ("class", rule.klass),
         ("needed by", rule.needed_text()),
         ("opset", rule.opset),
@@ -51,6 +52,9 @@ def text(rule: Summary) -> Iterator[str]:
 
 
 def _pattern(data: Mapping[str, Any]) -> Iterator[str]:
+    if "types" in data:
+        yield "changes the types of the whole graph; inputs and outputs keep theirs"
+        return
     if "match" in data:
         yield "looks for"
         yield textwrap.indent(data["match"].rstrip(), "  ")

@@ -35,7 +35,6 @@ class Options:
     target: str | None = None
     seconds: int = SECONDS
     folder: Path | None = None
-    wider_integers: bool = True  # integer types that TensorRT lacks may be computed in wider ones
 
 
 def rewrite_files(
@@ -90,7 +89,7 @@ def rounds_of(
                 if answers[index].ok or answers[index].lacks_shapes:
                     continue
                 changed = repairs[index].round(answers[index])
-                if not changed and options.wider_integers:
+                if not changed:
                     changed = repairs[index].widen(options.any_io_types, answers[index])
                 if changed:
                     rounds[index] += 1
@@ -114,8 +113,8 @@ def _finished(repair: Repair, answer: Answer, rounds: int, out: Path, options: O
     subject = repair.subject
     verdict, why = _verdict(answer, subject)
     remaining = repair.remaining(answer)
-    if verdict == "refused" and repair.unwidened is not None and not repair.used:
-        remaining, subject.changed, subject.notes = repair.unwidened, False, repair.notes_before
+    if verdict == "refused" and repair.take_back():
+        remaining = repair.unwidened or ()
     subject.notes += repair.floats()
     notes = tuple(subject.notes)
     file = str(subject.path)

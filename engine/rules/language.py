@@ -73,7 +73,8 @@ class Rule:
     """One rewrite rule. ``opset`` is the lowest and highest that its texts mean the same in (None: open).
 
     With ``ops`` it is for any node of these operators, ``match`` is empty, and every node gets a pattern of
-    its own (:mod:`engine.rules.by_op`). ``definition``: the replacement is the standard's function body.
+    its own (:mod:`engine.rules.by_op`). ``definition``: the replacement is the standard's function body. With
+    ``types`` it is for the whole graph, which computes in the wider ones (:mod:`engine.rules.by_type`).
     """
 
     name: str
@@ -89,11 +90,12 @@ class Rule:
     path: Path = field(compare=False)
     ops: tuple[str, ...] = ()
     definition: bool = False
+    types: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def anchors(self) -> tuple[tuple[str, str], ...]:
         """Operators and domains of the nodes at which a match can stand."""
-        if self.ops:
+        if self.ops or self.types:
             return tuple((op, "") for op in self.ops)
         made = self.match.producer(self.match.outputs[-1])
         assert made is not None  # checked when the rule was loaded
@@ -133,8 +135,11 @@ def load_rule(path: Path) -> Rule:
     context = _parse(doc, ("proof", "context"), context_text, opset[0], found) if context_text else None
     found += rules.head(doc, path)
     ops = (data["op"],) if isinstance(data.get("op"), str) else tuple(data.get("op", ()))
-    match = texts.get("match") if not ops else Pattern((), (), ())
-    if ops:
+    types = data.get("types", {})
+    match = texts.get("match") if not (ops or types) else Pattern((), (), ())
+    if types:
+        found += op_rule_checks.cases(doc)
+    elif ops:
         found += op_rule_checks.problems(doc, ops)
     elif match:
         found += rule_checks.match_problems(doc, match)
@@ -156,6 +161,7 @@ def load_rule(path: Path) -> Rule:
         path=path,
         ops=ops,
         definition=data.get("definition", False),
+        types=types,
     )
 
 

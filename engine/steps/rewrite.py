@@ -12,7 +12,7 @@ from engine.steps.context import Context, Done
 from engine.values import Issue
 
 if TYPE_CHECKING:
-    from engine.rules.apply import Applications
+    from engine.rules.applications import Applications
 
 WEIGHTS = "rewrite.weights"
 
