@@ -50,7 +50,8 @@ def form(path: Path, shown: str) -> Iterator[Problem]:
 
 _MATCH, _OP, _BOTH = "match", "op", "match or op"
 _ONLY_FOR = {
-    ("replace",): _MATCH, ("definition",): _OP, ("apply",): _BOTH, ("where",): _BOTH, ("proof", "inputs"): _MATCH,
+    ("replace",): _MATCH, ("definition",): _OP, ("apply",): _BOTH, ("upstream",): _OP, ("where",): _BOTH,
+    ("proof", "inputs"): _MATCH,
     ("proof", "axes"): _MATCH, ("proof", "attributes"): _MATCH, ("proof", "context"): _MATCH,
     ("proof", "opsets"): _MATCH, ("proof", "suite"): _OP, ("proof", "cases"): "op or types", ("proof", "values"): _OP,
 }  # fmt: skip

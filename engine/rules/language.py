@@ -74,6 +74,7 @@ class Rule:
 
     With ``ops`` it is for any node of these operators, ``match`` is empty, and every node gets a pattern of
     its own (:mod:`engine.rules.by_op`). ``definition``: the replacement is the standard's function body. With
+    ``upstream`` a match holds what the node is computed from as well (:mod:`engine.rules.upstream`). With
     ``types`` it is for the whole graph, which computes in the wider ones (:mod:`engine.rules.by_type`).
     """
 
@@ -91,6 +92,7 @@ class Rule:
     ops: tuple[str, ...] = ()
     definition: bool = False
     types: Mapping[str, str] = field(default_factory=dict)
+    upstream: bool = False
 
     @property
     def anchors(self) -> tuple[tuple[str, str], ...]:
@@ -162,6 +164,7 @@ def load_rule(path: Path) -> Rule:
         ops=ops,
         definition=data.get("definition", False),
         types=types,
+        upstream=data.get("upstream", False),
     )
 
 
