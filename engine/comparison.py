@@ -15,7 +15,9 @@ class Comparison:
     metric is None. ``max_abs`` and ``mean_abs`` are in the output's unit, ``rel_l2`` is the norm of
     the difference over that of the reference, ``cosine`` the similarity of the flattened arrays,
     ``argmax`` the share of rows of the last axis whose largest entry is the same one. ``scale`` is the
-    largest magnitude of the reference, ``noise`` how far it is from itself in FP64 (None: not run).
+    largest magnitude of the reference, ``noise`` how far it is from itself in FP64 (None: not run). At ``flips`` of
+    the elements a step function goes one way in FP32 and another in FP64: they are compared with whichever of the two
+    is nearer, and are no noise.
     """
 
     output: str
@@ -29,3 +31,4 @@ class Comparison:
     argmax: float | None = None
     scale: float | None = None
     noise: float | None = None
+    flips: int = 0

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import onnxruntime
 
 CPU = ("CPUExecutionProvider",)
+_WEIGHTS_IN = "session.model_external_initializers_file_folder_path"
 
 
 def session(
@@ -23,9 +24,12 @@ def session(
     """Open a graph on exactly ``providers``.
 
     ONNX Runtime drops a provider that it cannot start, with at most a warning; here that is a
-    StepError. ``optimise=False`` keeps it from fusing or reordering what is to be judged.
+    StepError. ``optimise=False`` keeps it from fusing or reordering what is to be judged, and products of 8-bit
+    integers from being cut.
     """
     import onnxruntime as ort
+
+    from engine.graph import uncut
 
     options = ort.SessionOptions()
     options.log_severity_level = 3
@@ -36,8 +40,11 @@ def session(
     missing = [name for name in providers if name not in ort.get_available_providers()]
     if missing:
         raise _fell_back(providers, ort.get_available_providers())
+    graph: bytes | str = (None if optimise else uncut.shifted(path)) or str(path)
+    if isinstance(graph, bytes):
+        options.add_session_config_entry(_WEIGHTS_IN, str(path.parent))
     try:
-        opened = ort.InferenceSession(str(path), options, providers=list(providers))
+        opened = ort.InferenceSession(graph, options, providers=list(providers))
     except Exception as error:  # process edge: the runtime's own exception types are not public
         raise StepError(
             f"ONNX Runtime cannot load {path.name}: {_first_line(error)}",

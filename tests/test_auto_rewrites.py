@@ -56,7 +56,8 @@ def test_auto_then_lines_then_the_same_graph(tmp_path: Path, cli: Callable[..., 
     done = cli("run", toy, "--until", "rewrite", "--write-rewrites")
     assert "recipe.yaml: rewrites: auto became 1 rule; run it again for its lock\n" in done.out, done.text
     assert (toy / "recipe.yaml").read_text() == dedent(RECIPE).replace(
-        "rewrites: auto  # a first draft\n", "rewrites:  # a first draft\n  - {rule: dft-to-matmul, matches: 1}\n"
+        "rewrites: auto  # a first draft\n",
+        "rewrites:  # a first draft\n  - {rule: dft-to-matmul, matches: 1}\n",
     )
     first = onnx.load(toy / "port" / "onnx" / "rewrite.onnx")
     [step] = [one for one in record_of(toy)["results"] if one["step"] == "rewrite"]
@@ -108,7 +109,10 @@ def test_without_a_toolchain_auto_says_so_at_its_line(tmp_path: Path, cli: Calla
 def test_write_rewrites_needs_auto_in_the_recipe_itself(tmp_path: Path, cli: Callable[..., Cli]) -> None:
     toy = folder(tmp_path, ("rewrites: auto  # a first draft\n", ""))
     done = cli("run", toy, "--write-rewrites")
-    assert (done.code, done.err.splitlines()[0]) == (2, "--write-rewrites: the recipe does not say rewrites: auto")
+    assert (done.code, done.err.splitlines()[0]) == (
+        2,
+        "--write-rewrites: the recipe does not say rewrites: auto",
+    )
     folder(tmp_path)
     (toy / "own.yaml").write_text("extends: recipe.yaml\nname: own\n")
     done = cli("run", toy / "own.yaml", "--write-rewrites")
@@ -172,3 +176,50 @@ def test_show_and_its_origins_take_auto(tmp_path: Path, cli: Callable[..., Cli])
     assert "library: " in cli("show", toy).out
     shown = cli("show", toy, "--resolved").out.splitlines()
     assert next(line for line in shown if line.startswith("library")).endswith("recipe.yaml:9")
+
+
+BYTES = """<ir_version: 10, opset_import: ["" : 18]>
+    g (uint8[batch, 8, 1] x) => (uint8[batch, 8, 1] y) <uint8 ten = {10}> { y = Add (x, ten) }"""
+
+
+@needs_rtx
+def test_a_line_of_a_recipe_computes_integers_in_wider_types(tmp_path: Path, cli: Callable[..., Cli]) -> None:
+    """Overflow included; what auto chooses is a line that does the same, and TensorRT takes what it refused."""
+    edit = ("dtype: float32", "dtype: uint8")
+    named = "rewrites: [{rule: widen-integers, matches: %d}]"
+    toy = folder(tmp_path, edit, ("rewrites: auto  # a first draft", "rewrites: []"), graph=BYTES)
+    done = cli("run", toy, "--until", "build")
+    assert done.code != 0
+    assert "compute such types in wider ones: widen-integers (rewrites)" in done.text
+    folder(tmp_path, edit, graph=BYTES)
+    done = cli("run", toy, "--until", "build", "--write-rewrites")
+    assert done.code == 0, done.text
+    assert "  - {rule: widen-integers, matches: 1}\n" in (toy / "recipe.yaml").read_text()
+    done = cli("run", toy, "--until", "build")
+    assert done.code == 0, done.text
+    graph = onnx.load(toy / "port" / "onnx" / "rewrite.onnx")
+    assert [node.op_type for node in graph.graph.node] == ["Cast", "Add", "Mod", "Cast"]
+    ends = [value.type.tensor_type.elem_type for value in (graph.graph.input[0], graph.graph.output[0])]
+    assert ends == [onnx.TensorProto.UINT8] * 2
+    [step] = [one for one in record_of(toy)["results"] if one["step"] == "rewrite"]
+    assert step["facts"]["applied"][0]["cases"] > 0
+    assert step["issues"][0]["symptom"] == "pattern of rule widen-integers found in 1 place"
+    folder(tmp_path, edit, ("rewrites: auto  # a first draft", named % 2), graph=BYTES)
+    done = cli("run", toy, "--until", "rewrite")
+    assert done.code == 2
+    assert "rule widen-integers applied 1 times, not 2" in done.err
+
+
+@needs_rtx
+def test_auto_takes_back_a_widening_that_does_not_help(tmp_path: Path, cli: Callable[..., Cli]) -> None:
+    body = """
+        r = Range (first, last, step) s = Add (r, r) q = Cast <to = 1> (s) u = Unsqueeze (q, axis)
+        v = Add (x, u) y = Concat <axis = 2> (v, x)"""
+    held = "<int16 first = {0}, int16 last = {8}, int16 step = {1}, int64[1] axis = {1}>"
+    graph = DFT.replace("a = Neg (x) y = DFT <axis = 1> (a)", body).replace("y) {", f"y) {held} {{")
+    toy = folder(tmp_path, graph=graph)
+    done = cli("run", toy, "--until", "rewrite")
+    assert done.code == 0, done.text
+    [step] = [one for one in record_of(toy)["results"] if one["step"] == "rewrite"]
+    assert step["facts"]["applied"] == []
+    assert step["facts"]["auto"]["remains"]

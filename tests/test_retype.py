@@ -9,10 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.graph import retype
+from engine.errors import StepError
+from engine.graph import provenance, retype
 from engine.graph.integer_types import WIDER, Type
-from engine.rules import suite
+from engine.rules import library, suite
+from engine.rules.apply import RuleRefusedError, apply_rule
 from engine.rules.evaluate import Evaluator
+from engine.rules.language import load_rule
+from engine.rules.prove import application_prover, prove_rule
 from tests.rules_tools import check, model, ops, run
 
 BOUNDARY = {Type.INT16, Type.UINT16, Type.UINT32}
@@ -193,3 +197,94 @@ def test_what_need_not_wrap_in_the_wider_type_is_left_alone() -> None:
     """ONNX Runtime's ReduceProd of int32 stops at the ends of the type."""
     graph = model("g (uint32[3] a) => (uint32[1] y) { y = ReduceProd <keepdims = 1> (a) }")
     assert retype.widen(graph, BOUNDARY) is None
+
+
+# ---- the rule --------------------------------------------------------------------------------------------
+
+RULE = load_rule(library.path_of("widen-integers"))
+TWO = """g (uint8[n, 4] a, uint8[4] b) => (uint8[n, 4] y, float[n, 4] z) {
+    s = Add (a, b)
+    y = Mul (s, a)
+    z = Cast <to = 1> (s)
+}"""
+STAYING = """g (uint8[2,3] a, uint8[3,2] b) => (int32[2,2] y) {
+    s = Add (a, a)
+    y = MatMulInteger (s, b)
+}"""
+
+
+def test_the_library_says_which_types_there_are() -> None:
+    wider = {narrow.name.lower(): wide.name.lower() for narrow, wide in WIDER.items()}
+    assert RULE.types == wider
+    assert library.for_types() == ("widen-integers",)
+
+
+def test_each_operator_in_the_wider_type_is_a_match() -> None:
+    graph = model(TWO)
+    for node in graph.graph:
+        node.metadata_props[provenance.MODULE] = f"of.{node.name}"
+    done = apply_rule(graph, RULE, matches=2, prover=application_prover({"n": (1, 3)}))
+    check(graph)
+    assert [(one.node, one.module) for one in done.accepted] == [
+        ("node_Add_0", "of.node_Add_0"),
+        ("node_Mul_1", "of.node_Mul_1"),
+    ]
+    assert [one.proof is not None for one in done.accepted] == [True, False]
+    made = {node.name: node for node in graph.graph if provenance.RULE in node.metadata_props}
+    assert sorted(made) == sorted(name for one in done.accepted for name in one.added)
+    for one in done.accepted:
+        assert one.added
+        assert {made[name].metadata_props[provenance.MODULE] for name in one.added} == {one.module}
+    with pytest.raises(StepError, match="applied 2 times, not 1"):
+        apply_rule(model(TWO), RULE, matches=1, prover=application_prover({"n": (1, 3)}))
+
+
+def test_what_stays_is_told() -> None:
+    done = apply_rule(model(STAYING), RULE, prover=application_prover())
+    assert len(done.accepted) == 1
+    [refused] = done.refused
+    assert (refused.node, refused.why) == (
+        "node_MatMulInteger_1",
+        "what MatMulInteger gives may depend on the width of the type",
+    )
+
+
+def test_a_wrong_widening_is_not_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing wraps any more: the proof must reach an overflow, and the graph must be as it was."""
+    graph = model(TWO)
+    before = ir.to_proto(graph).SerializeToString()
+    monkeypatch.setattr(retype, "WRAPS", frozenset())
+    with pytest.raises(RuleRefusedError, match=r"not proven equal: z.* was .* and became .* differ"):
+        apply_rule(graph, RULE, prover=application_prover({"n": (1, 3)}))
+    assert ir.to_proto(graph).SerializeToString() == before
+    assert "the proof" in prove_rule(RULE).why or "became" in prove_rule(RULE).why
+
+
+CHAIN = st.lists(
+    st.sampled_from(["Add", "Sub", "Mul", "Max", "Min", "Neg", "Abs", "Transpose", "Concat"]), min_size=1, max_size=5
+)  # fmt: skip
+
+
+@given(kind=st.sampled_from(["uint8", "int16", "uint16", "uint32"]), chain=CHAIN, seed=st.integers(0, 1000))
+def test_random_chains_are_proven_and_equal(kind: str, chain: list[str], seed: int) -> None:
+    lines, last = [], "a"
+    for index, op in enumerate(chain):
+        if op in ("Neg", "Abs") and kind != "int16":
+            op = "Add"
+        given_to = last if op in ("Neg", "Abs") else f"{last}, b"
+        call = {
+            "Transpose": f"Transpose <perm = [1, 0]> ({last})",
+            "Concat": f"Concat <axis = 0> ({last}, {last})",
+        }
+        lines.append(f"t{index} = {call.get(op, f'{op} ({given_to})')}")
+        last = f"t{index}"
+    body = "  ".join(lines)
+    text = f"g ({kind}[1, 1] a, {kind}[1] b) => ({kind}[r, c] y) {{ {body}  y = Max ({last}, b) }}"
+    before, after = model(text), model(text)
+    done = apply_rule(after, RULE, prover=application_prover())
+    assert done.accepted
+    check(after)
+    rng, limits = np.random.default_rng(seed), np.iinfo(kind)
+    feeds = {name: rng.integers(limits.min, limits.max, shape, kind, endpoint=True)
+             for name, shape in (("a", (1, 1)), ("b", (1,)))}  # fmt: skip
+    same(before, after, feeds)

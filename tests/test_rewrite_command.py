@@ -618,6 +618,17 @@ def test_float64_is_not_taken_for_what_it_says(cli: Callable[..., Cli], tmp_path
 
 
 @needs_rtx
+def test_widening_is_a_rule_that_may_be_left_out(cli: Callable[..., Cli], tmp_path: Path) -> None:
+    path = saved(tmp_path / "in", "bytes", "g (uint8[4] x, uint8[4] z) => (uint8[4] y) { y = Add (x, z) }")
+    done = cli("rewrite", path, "-o", "out", "--for", "tensorrt-rtx", "--rules", "dft-to-matmul")
+    assert done.code == 1, done.text
+    done = cli("rewrite", path, "-o", "out", "--for", "tensorrt-rtx", "--rules", "widen-integers")
+    assert done.code == 0, done.text
+    assert "  rule widen-integers: 1 time, 1 -> 5 nodes, " in done.out
+    assert done.out.endswith("1 application of 1 rule\n")
+
+
+@needs_rtx
 def test_widening_that_does_not_help_is_taken_back(cli: Callable[..., Cli], tmp_path: Path) -> None:
     text = (
         "g (float[4] x, float s, uint16 z) => (uint16[4] y) { q = QuantizeLinear (x, s, z) y = Add (q, q) }"

@@ -226,3 +226,47 @@ def test_library_reports_the_problems_of_all_files(tmp_path: Path) -> None:
 def test_unknown_rule_names_the_nearest() -> None:
     with pytest.raises(RecipeError, match="did you mean 'celu-to-elementwise'"):
         library.path_of("celu-to-elementwize")
+
+
+TYPES = """\
+rule: some-rule
+class: op
+why: a test
+types: {uint8: int32, uint32: int64}
+proof:
+  cases:
+    - "g (uint8[2] a, uint32[2] b) => (uint8[2] y, uint32[2] z) { y = Add (a, a) z = Add (b, b) }"
+  equal: {max_abs: 0}
+needed_by: {tensorrt-rtx: "*"}
+"""
+
+
+def test_reads_a_rule_for_types(tmp_path: Path) -> None:
+    rule = load_rule(rule_file(tmp_path, TYPES))
+    assert rule.types == {"uint8": "int32", "uint32": "int64"}
+    assert rule.anchors == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "column", "message"),
+    [
+        ("uint32: int64", "uint32: int32", 4, 31, "types: int32 does not hold every number of uint32"),
+        ("uint32: int64", "uint64: int64", 4, 23, "is no valid name here"),
+        ("uint32: int64", "uint32: float32", 4, 31, "is not one of: int32, int64"),
+        ("proof:", "op: Add\nproof:", 1, 1, "a rule has either 'match' (ONNX text), 'op'"),
+        ("proof:", "definition: true\nproof:", 5, 1, "definition is for a rule with op"),
+        ("proof:", "where: {x: {rank: 1}}\nproof:", 5, 1, "where is for a rule with match or op"),
+        ("  equal", "  suite: true\n  equal", 8, 3, "proof.suite is for a rule with op"),
+        ("{max_abs: 0}", "{max_abs: 1}", 8, 20, "proof.equal: a rule with types is exact"),
+        ("z = Add (b, b) }", "z = Add (b, b)", 7, None, "proof.cases: not ONNX text"),
+        ("  cases:\n    - ", "  # ", 5, 1, "proof: a rule with types needs cases"),
+    ],
+)
+def test_every_problem_of_a_rule_for_types(
+    tmp_path: Path, old: str, new: str, line: int, column: int | None, message: str
+) -> None:
+    assert TYPES.count(old) == 1
+    found = problems(tmp_path, TYPES.replace(old, new))
+    wanted = [text for text in found if message in text]
+    assert wanted, found
+    assert wanted[0].startswith(f"some-rule.yaml:{line}:{column or ''}"), found

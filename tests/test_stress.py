@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from engine import divergence, intake, route, samples
 from engine.claims import Claim
+from engine.compare import compare, flips
 from engine.comparison import Comparison
 from engine.errors import Exit, StepError
 from engine.plain import to_plain
@@ -29,6 +30,7 @@ from engine.stress import cases, content, judge, kinds
 from engine.stress_names import KINDS
 from engine.values import StepResult
 from tests.conftest import ROOT, Cli, record_of
+from tests.rules_tools import model as parsed
 from tests.test_route import edit, silent, tampered
 
 __all__ = ["tampered"]  # a fixture
@@ -409,6 +411,101 @@ def test_declared_values_that_the_model_refuses_are_an_open_issue() -> None:
     assert "the model refuses values that the recipe declares" in issue.symptom
     assert "high.ids" in issue.fix
     assert refused("large.x", False, error) == []
+
+
+# --- step functions ------------------------------------------------------------------------------------------
+
+STEPPED = """
+    import torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def forward(self, x):
+            return torch.floor((x * 3.2) * 10)
+
+    def load():
+        return Net().eval()
+"""
+
+
+def two_steps_off(out: Path) -> None:
+    """Two steps out wherever the floor is taken of a whole number but zero; ordinary values never are."""
+
+    def change(model: onnx.ModelProto) -> None:
+        (floor,) = [node for node in model.graph.node if node.op_type == "Floor"]
+        given, made = floor.input[0], floor.output[0]
+        floor.output[0] = "floor"
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(2), "two"))
+        model.graph.node.extend([
+            onnx.helper.make_node("Equal", [given, "floor"], ["whole"]),
+            onnx.helper.make_node("Cast", ["whole"], ["one"], to=onnx.TensorProto.FLOAT),
+            onnx.helper.make_node("Sign", [given], ["sign"]),
+            onnx.helper.make_node("Mul", ["one", "sign"], ["outward"]),
+            onnx.helper.make_node("Mul", ["outward", "two"], ["more"]),
+            onnx.helper.make_node("Add", ["floor", "more"], [made]),
+        ])  # fmt: skip
+
+    edit(out / "onnx" / "export.onnx", change)
+
+
+def test_where_pytorch_itself_flips_a_graph_must_not_be_whole_steps_off(
+    toy: Callable[..., Path], tampered: Tampered
+) -> None:
+    folder = toy(model=STEPPED)
+    outcome = route.run(folder, None, "parity", (), silent)
+    assert outcome.exit_code == Exit.ACCEPTED, outcome.verdict
+    parity = next(item for item in record_of(folder)["results"] if item["step"] == "parity")
+    (issue,) = [item for item in parity["issues"] if "a step apart" in item["symptom"]]
+    assert issue["disposition"] == "noted"
+    assert "numbers of halves.x" in issue["symptom"]
+    assert "(Floor)" in issue["cause"]
+    assert issue["symptom"] in (folder / "PORT_REPORT.md").read_text()
+    tampered("torch", two_steps_off)
+    outcome = route.run(folder, None, "parity", (), silent)
+    failed = [claim for claim in outcome.verdict.claims if claim.status == "fail"]
+    assert [(claim.name, claim.where.split()[-1]) for claim in failed] == [(judge.NAME, "halves.x")]
+
+
+def test_a_flip_is_no_rounding_and_either_side_of_it_is_right() -> None:
+    single, double = np.array([0.25, 3.0, 1.0], np.float32), np.array([0.25 + 1e-8, 2.0, 1.0])
+    for got, off in (
+        ([0.25, 3.0, 1.0], 0.0),
+        ([0.25, 2.0, 1.0], 0.0),
+        ([0.25, 4.0, 1.0], 1.0),
+        ([0.25, 3.0, 2.0], 1.0),
+    ):
+        (found,) = compare({"y": single}, {"y": np.array(got, np.float32)}, exact={"y": double}, steps=True)
+        assert (found.flips, found.max_abs) == (1, pytest.approx(off, abs=1e-6))
+        assert found.noise == pytest.approx(1e-8)
+    (plain,) = compare({"y": single}, {"y": single}, exact={"y": double})
+    assert (plain.flips, plain.noise) == (0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("single", "double", "flipped"),
+    [
+        ([20.0, 0.099999994, 0.3], [20.0, 1e-9, 0.3], [False, False, False]),  # no good part of the largest
+        ([0.05, 0.099999994, 0.03], [0.05, 1e-9, 0.03], [False, True, False]),  # a remainder
+        ([1.0, 2.0, 3.0], [1.0, 1.0, 3.0], [False, True, False]),
+        ([2.0, 3.0], [1.0, 2.0], [True, True]),  # whole numbers need no others beside them
+        ([200000.0, 7.0], [200001.0, 7.0], [True, False]),
+        ([0.1, 0.2, 0.3], [0.11, 0.21, 0.33], [False, False, False]),  # all of them badly conditioned
+        ([np.nan, 2.0], [1.0, np.inf], [False, False]),
+    ],
+)
+def test_what_counts_as_a_flip(single: list[float], double: list[float], flipped: list[bool]) -> None:
+    assert flips(np.array(single, np.float32), np.array(double)).tolist() == flipped
+
+
+def test_step_functions_of_floats_are_found() -> None:
+    def found(body: str) -> tuple[str, ...]:
+        return content.steps(parsed(f"g (float[4] x, int64[4] n) => (float[4] y) {{ {body} }}"))
+
+    assert found("y = Ceil (x)") == ("Ceil",)
+    assert found("i = Cast <to = 7> (x) y = Cast <to = 1> (i)") == ("Cast",)
+    assert found("b = Greater (x, x) z = Neg (x) y = Where (b, x, z)") == ("Greater",)
+    assert found("b = Greater (n, n) z = Neg (x) y = Where (b, x, z)") == ()
+    assert found("h = Cast <to = 10> (x) y = Cast <to = 1> (h)") == ()
 
 
 # --- the first tensor that differs ---------------------------------------------------------------------------

@@ -67,24 +67,44 @@ def form(path: Path, shown: str) -> Iterator[Problem]:
     yield from found or head(doc, path)
 
 
-_FOR_OP = {(): ("definition",), ("proof",): ("suite", "cases", "values")}
-_FOR_MATCH = {(): ("replace",), ("proof",): ("inputs", "axes", "attributes", "context", "opsets")}
+_MATCH, _OP, _BOTH = "match", "op", "match or op"
+_ONLY_FOR = {
+    ("replace",): _MATCH, ("definition",): _OP, ("apply",): _BOTH, ("upstream",): _OP, ("where",): _BOTH,
+    ("proof", "inputs"): _MATCH,
+    ("proof", "axes"): _MATCH, ("proof", "attributes"): _MATCH, ("proof", "context"): _MATCH,
+    ("proof", "opsets"): _MATCH, ("proof", "suite"): _OP, ("proof", "cases"): "op or types", ("proof", "values"): _OP,
+}  # fmt: skip
 
 
 def _one_form(doc: Document) -> Iterator[Problem]:
-    """Keys of the one form of a rule (``match``) that stand in the other (``op``)."""
-    by_op = "op" in doc.data
-    for path, keys in (_FOR_MATCH if by_op else _FOR_OP).items():
-        part = doc.data["proof"] if path else doc.data
-        for key in keys:
-            if key in part:
-                what = f"{'.'.join((*path, key))} is for a rule with {'match' if by_op else 'op'}"
-                yield doc.problem((*path, key), what, key=True)
-    proof = doc.data["proof"]
-    if by_op and not ("suite" in proof or "cases" in proof):
+    """Keys of one form of a rule (``match``, ``op``, ``types``) that stand in another."""
+    form = next((key for key in ("types", "op") if key in doc.data), _MATCH)
+    for path, forms in _ONLY_FOR.items():
+        part = doc.data["proof"] if len(path) > 1 else doc.data
+        if path[-1] in part and form not in forms.split(" or "):
+            yield doc.problem(path, f"{'.'.join(path)} is for a rule with {forms}", key=True)
+    proof, by_op = doc.data["proof"], form != _MATCH
+    if form == "types":
+        yield from _types(doc)
+    if form == _OP and not ("suite" in proof or "cases" in proof):
         yield doc.problem(("proof",), "proof: a rule with op needs cases or suite to prove it on", key=True)
     if not by_op and "inputs" not in proof:
         yield doc.problem(("proof",), "proof: a rule with match needs inputs", key=True)
+
+
+_BITS = {"uint8": 8, "int16": 15, "uint16": 16, "uint32": 32, "int32": 31, "int64": 63}  # of a positive number
+
+
+def _types(doc: Document) -> Iterator[Problem]:
+    for narrow, wide in doc.data["types"].items():
+        if _BITS[wide] < _BITS[narrow]:
+            yield doc.problem(("types", narrow), f"types: {wide} does not hold every number of {narrow}")
+    if "cases" not in doc.data["proof"]:
+        yield doc.problem(("proof",), "proof: a rule with types needs cases to prove it on", key=True)
+    for limit, value in doc.data["proof"]["equal"].items():
+        if value:
+            what = "proof.equal: a rule with types is exact: whole numbers are the same or they are not"
+            yield doc.problem(("proof", "equal", limit), what)
 
 
 def head(doc: Document, path: Path) -> Iterator[Problem]:
@@ -92,11 +112,10 @@ def head(doc: Document, path: Path) -> Iterator[Problem]:
     data = doc.data
     if data["rule"] != path.stem:
         yield doc.problem(("rule",), f"rule '{data['rule']}' must have the name of its file, '{path.stem}'")
-    if ("match" in data) == ("op" in data):
-        yield doc.problem(
-            (), "a rule has either 'match' (ONNX text) or 'op' (an operator's name), one of them"
-        )
-    if sum(key in data for key in ("replace", "apply", "definition")) != 1:
+    if sum(key in data for key in ("match", "op", "types")) != 1:
+        what = "a rule has either 'match' (ONNX text), 'op' (an operator's name) or 'types', one of them"
+        yield doc.problem((), what)
+    if "types" not in data and sum(key in data for key in ("replace", "apply", "definition")) != 1:
         yield doc.problem(
             (),
             "a rule has either 'replace' (ONNX text), 'apply' (a Python file) or 'definition', one of them",

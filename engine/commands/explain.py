@@ -21,7 +21,7 @@ _WIDTH = 100
 @click.argument("rule")
 @click.option("--json", "as_json", is_flag=True, help="Print the rule as JSON.")
 def command(rule: str, as_json: bool) -> Exit:
-    """Say what RULE (a name, or a rule file) mends, on which versions, how, at which cost, how exactly, and when it may."""
+    """Say what RULE (a name, or a rule file) mends, on which versions, how, at which cost, how exactly, and when."""
     from engine.rules import active, library
 
     path = Path(rule) if rule.endswith(".yaml") else library.path_of(rule)
@@ -40,6 +40,7 @@ def text(rule: Summary) -> Iterator[str]:
     yield ""
     for what, said in (
         ("operators", ", ".join(rule.ops)),
+        ("types", rule.types_text()),
         ("class", rule.klass),
         ("opset", rule.opset),
         ("proven on", f"{rule.proof_text()}, and again at every place where it is applied"),
@@ -56,6 +57,9 @@ def text(rule: Summary) -> Iterator[str]:
 
 def _pattern(data: Mapping[str, Any]) -> Iterator[str]:
     """The rule's own texts are the example; a rule with ``op`` has its first case."""
+    if "types" in data:
+        yield "changes the types of the whole graph; inputs and outputs keep theirs"
+        return
     if "match" in data:
         yield "looks for"
         yield textwrap.indent(data["match"].rstrip(), "  ")

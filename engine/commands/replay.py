@@ -22,6 +22,8 @@ def command(run: Path, case: str, step: str) -> Exit:
     """
     from engine import runtime, samples
     from engine.compare import compare
+    from engine.graph import files
+    from engine.stress import content
 
     folder = route.folder_of(run)
     done = record.read(folder)
@@ -32,9 +34,9 @@ def command(run: Path, case: str, step: str) -> Exit:
         outputs = runtime.run(runtime.session(graph), samples.read(sample, "input"))
     except StepError as error:
         raise RecipeError(f"{case}: {error.failure.symptom}") from error
-    found = compare(
-        samples.read(sample, "fp32"), outputs, case, samples.read(sample, "fp64"), nan_is_equal=True
-    )
+    wanted, exact = samples.read(sample, "fp32"), samples.read(sample, "fp64")
+    steps = bool(content.steps(files.load(graph)))
+    found = compare(wanted, outputs, case, exact, nan_is_equal=True, steps=steps)
     rows = [{"output": item.output, "max abs": number(item.max_abs), "rel L2": number(item.rel_l2),
              "PyTorch's own": number(item.noise), "problem": item.problem} for item in found]  # fmt: skip
     click.echo(f"{sample} through {graph}")

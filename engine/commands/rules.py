@@ -55,7 +55,7 @@ def _row(rule: Summary) -> dict[str, str]:
     more = f" and {len(rule.ops) - _MOST_OPS} more" if len(rule.ops) > _MOST_OPS else ""
     return {
         "rule": rule.name,
-        "operators": ", ".join(rule.ops[:_MOST_OPS]) + more,
+        "operators": ", ".join(rule.ops[:_MOST_OPS]) + more or ", ".join(rule.data.get("types", ())),
         "needed by": rule.needed_text(),
         "tolerance": rule.tolerance,
         "what breaks": first_sentence(rule.why.breaks),

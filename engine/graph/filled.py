@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+_SEQUENCES = frozenset({"SequenceEmpty", "SequenceConstruct", "SplitToSequence", "SequenceInsert", "SequenceMap"})
 _LARGEST = 4096  # elements of a constant that is computed to learn a shape
 
 
@@ -13,6 +15,9 @@ def fill(model: ir.Model) -> None:
     values = _values(model)
     if not _lacking(values):
         return
+    if any(node.op_type in _SEQUENCES for node in model.graph.all_nodes()):
+        _of_main_graph(model)
+        return
     said = [(value, value.type, value.shape) for value in values]
     common.ShapeInferencePass(strict_mode=False)(model)
     if left := _lacking(values):
@@ -20,6 +25,19 @@ def fill(model: ir.Model) -> None:
     for value, kind, shape in said:
         value.type = kind or value.type
         value.shape = shape if shape is not None else value.shape
+
+
+def _of_main_graph(model: ir.Model) -> None:
+    """onnx-ir's pass takes a sequence for the tensors that it holds; ONNX's own inference does not."""
+    proto = onnx.shape_inference.infer_shapes(ir.to_proto(model), data_prop=True)
+    known = {info.name: info.type for info in (*proto.graph.value_info, *proto.graph.output)}
+    for node in model.graph:
+        for value in node.outputs:
+            kind = known.get(value.name or "")
+            if kind is not None and kind.WhichOneof("value") is not None:
+                value.type = value.type or ir.serde.deserialize_type_proto_for_type(kind)
+                if value.shape is None:
+                    value.shape = ir.serde.deserialize_type_proto_for_shape(kind)
 
 
 def _values(model: ir.Model) -> list[ir.Value]:

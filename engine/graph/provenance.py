@@ -16,7 +16,8 @@ MODULE = "portwright.module"  # dotted PyTorch module path, "" for the root
 CLASS = "portwright.class"  # class of that module, dotted
 SOURCE = "portwright.source"  # file:line of the model's code that produced the node
 RULE = "portwright.rule"  # name of the rewrite rule that made the node
-KEYS = (MODULE, CLASS, SOURCE, RULE)
+ORIGIN = (MODULE, CLASS, SOURCE)
+KEYS = (*ORIGIN, RULE)
 
 _EXPORTER_KEYS = ("namespace", "pkg.torch.")
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')

@@ -10,26 +10,31 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
+from engine.graph import provenance, stable
 from engine.graph.fresh import Names
-from engine.graph.integer_types import SAME, WIDER, WRAPS, Type, join_casts, number_range
+from engine.graph.integer_types import WIDER, WRAPS, Type, join_casts, number_range
 
 _TYPE_ATTRIBUTES = ("to", "dtype")
 
 
 @dataclass(frozen=True)
 class Retyped:
-    """What was changed: inputs and outputs with their old and new types, and counts of nodes."""
+    """What was changed: inputs and outputs with their old and new types, counts of nodes, and nodes.
+
+    ``computing`` are the operators that compute in the wider type now, ``added`` the new nodes, each with the operator
+    that it serves, where there is one.
+    """
 
     inputs: Mapping[str, tuple[str, str]]
     outputs: Mapping[str, tuple[str, str]]
     wrapped: int
     kept: int  # operators that still compute in the narrow type, between casts
+    computing: tuple[ir.Node, ...]
+    added: Mapping[ir.Node, ir.Node | None]
 
 
 def widen(model: ir.Model, boundary: Collection[Type], types: Mapping[Type, Type] = WIDER) -> Retyped | None:
@@ -38,10 +43,19 @@ def widen(model: ir.Model, boundary: Collection[Type], types: Mapping[Type, Type
     Inputs and outputs whose type is in ``boundary`` get the wider one; the others keep theirs, with a cast behind
     or before them.
     """
-    was = {value: value.dtype for graph in model.graphs() for value in _values(graph)}
-    narrow = {value: dtype for value, dtype in was.items() if dtype is not None and dtype in types}
-    work = _Pass(model, types, narrow)
+    work = _Pass(model, types, _narrow(model, types))
     return work.run(boundary) if work.possible() else None
+
+
+def staying(model: ir.Model, types: Mapping[Type, Type] = WIDER) -> list[tuple[ir.Node, str]]:
+    """The operators of ``model`` that would go on to compute in a narrow type, and why."""
+    work = _Pass(model, types, _narrow(model, types))
+    return [(node, why) for node in work.concerned() if (why := work.why_it_stays(node))]
+
+
+def _narrow(model: ir.Model, types: Mapping[Type, Type]) -> dict[ir.Value, Type]:
+    was = {value: value.dtype for graph in model.graphs() for value in _values(graph)}
+    return {value: dtype for value, dtype in was.items() if dtype is not None and dtype in types}
 
 
 class _Pass:
@@ -51,13 +65,16 @@ class _Pass:
         self.names = Names(model)
         self.left: set[ir.Value] = set()  # keep the type that they have
         self.wrapped = self.kept = 0
+        self.computing: list[ir.Node] = []
+        self.added: dict[ir.Node, ir.Node | None] = {}
 
     def possible(self) -> bool:
-        return any(
-            not self._stays(node)
-            for node in self.model.graph.all_nodes()
-            if any(value in self.narrow for value in (*node.inputs, *node.outputs))
-        )
+        return any(not self.why_it_stays(node) for node in self.concerned())
+
+    def concerned(self) -> Iterator[ir.Node]:
+        for node in self.model.graph.all_nodes():
+            if any(value in self.narrow for value in (*node.inputs, *node.outputs)):
+                yield node
 
     def run(self, boundary: Collection[Type]) -> Retyped:
         inputs, outputs = list(self.model.graph.inputs), list(self.model.graph.outputs)
@@ -72,7 +89,8 @@ class _Pass:
             if value not in self.left and value not in kept:
                 self._retype(value, dtype)
         for value in kept:
-            self._after(value, [self._cast(value, self.types[self.narrow[value]])], self.model.graph)
+            user = next((use.node for use in value.uses() if use.node not in self.added), None)
+            self._after(value, [self._cast(value, self.types[self.narrow[value]], user)], self.model.graph)
         for index, value in enumerate(outputs):
             old = before[value]
             kept_type = self.model.graph.outputs[index].dtype == old
@@ -89,6 +107,8 @@ class _Pass:
             _changes([(name, before[value]) for name, value in zip(names, outputs, strict=True)], after),
             self.wrapped,
             self.kept,
+            tuple(self.computing),
+            self.added,
         )
 
     def _retype(self, value: ir.Value, dtype: Type) -> None:
@@ -97,15 +117,18 @@ class _Pass:
         if value.const_value is not None and value.producer() is None:
             value.const_value = ir.Tensor(value.const_value.numpy().astype(wide.numpy()), name=value.name)
 
-    def _stays(self, node: ir.Node) -> bool:
-        """Whether an operator must keep its types."""
-        reduces = node.op_type.startswith("Scatter") and "reduction" in node.attributes
-        return node.domain != "" or node.op_type not in (SAME | WRAPS) or reduces or not self._defined(node)
+    def why_it_stays(self, node: ir.Node) -> str:
+        """Why an operator must keep its types, or ""."""
+        return stable.why_it_stays(node, self.narrow, self.types, self.opset)
 
     def _node(self, node: ir.Node) -> None:
-        if self._stays(node):
+        if self.why_it_stays(node):
             self._island(node)
             return
+        if node.op_type not in ("Cast", "Constant") or (
+            node.op_type == "Cast" and not stable.fits(node, self.narrow)
+        ):
+            self.computing.append(node)
         for name in _TYPE_ATTRIBUTES:
             written = node.attributes.get(name)
             if written is not None and Type(written.as_int()) in self.types:
@@ -115,34 +138,10 @@ class _Pass:
                 tensor = attribute.as_tensor()
                 made = tensor.numpy().astype(self.types[tensor.dtype].numpy())
                 node.attributes[name] = ir.AttrTensor(name, ir.Tensor(made, name=tensor.name))
-        if node.op_type in WRAPS or (node.op_type == "Cast" and not self._fits(node)):
+        if node.op_type in WRAPS or (node.op_type == "Cast" and not stable.fits(node, self.narrow)):
             for output in list(node.outputs):
                 if output in self.narrow:
                     self._wrap(node, output)
-
-    def _fits(self, cast: ir.Node) -> bool:
-        """Whether every number of the cast's source is in the range of the narrow type."""
-        source, target = cast.inputs[0], self.narrow.get(cast.outputs[0])
-        kind = self.narrow.get(source, source.dtype) if source is not None else None
-        if target is None or kind == Type.BOOL:
-            return True
-        if kind is None or not kind.is_integer():
-            return False
-        (low, high), (least, most) = number_range(kind), number_range(target)
-        return low >= least and high <= most
-
-    def _defined(self, node: ir.Node) -> bool:
-        """Whether ONNX has the operator with every narrow tensor in the wider type."""
-        if not onnx.defs.has(node.op_type, max_inclusive_version=self.opset, domain=""):
-            return False
-        schema = onnx.defs.get_schema(node.op_type, self.opset)
-        allowed = {item.type_param_str: set(item.allowed_type_strs) for item in schema.type_constraints}
-        pairs = [*_formals(node.inputs, schema.inputs), *_formals(node.outputs, schema.outputs)]
-        return all(
-            f"tensor({self.types[self.narrow[value]].name.lower()})" in allowed.get(kind, ())
-            for value, kind in pairs
-            if value in self.narrow
-        )
 
     def _island(self, node: ir.Node) -> None:
         """The node keeps its types, with a cast on every narrow edge."""
@@ -150,13 +149,14 @@ class _Pass:
         self.kept += 1
         for index, value in enumerate(list(node.inputs)):
             if value is not None and value in self.narrow:
-                cast = self._cast(value, self.narrow[value])
+                cast = self._cast(value, self.narrow[value], node)
                 graph.insert_before(node, cast)
                 node.replace_input_with(index, cast.outputs[0])
         for output in list(node.outputs):
             if output in self.narrow:
                 self.left.add(output)
-                self._after(output, [self._cast(output, self.types[self.narrow[output]])], graph, node)
+                cast = self._cast(output, self.types[self.narrow[output]], node)
+                self._after(output, [cast], graph, node)
 
     def _wrap(self, node: ir.Node, output: ir.Value) -> None:
         """Bring a result back into the range of the narrow type, as that type's own arithmetic does."""
@@ -172,11 +172,8 @@ class _Pass:
         for op, number in steps:
             constant = self._constant(number, wide, output, graph)
             made = self._value(f"{output.name}/{op.lower()}", wide, output)
-            chain.append(
-                ir.Node(
-                    "", op, [value, constant], outputs=[made], name=self.names.fresh(f"{output.name}/{op}")
-                )
-            )
+            name = self.names.fresh(f"{output.name}/{op}")
+            chain.append(self._made(ir.Node("", op, [value, constant], outputs=[made], name=name), node))
             value = made
         self._after(output, chain, graph, node)
 
@@ -206,17 +203,30 @@ class _Pass:
     def _narrow_output(self, index: int, name: str, dtype: Type) -> None:
         graph = self.model.graph
         value = graph.outputs[index]
-        cast = self._cast(value, dtype)
+        cast = self._cast(value, dtype, self._maker(value))
         graph.append(cast)
         value.name, cast.outputs[0].name = self.names.fresh(f"{name}/wide"), name
         graph.outputs[index] = cast.outputs[0]
 
-    def _cast(self, value: ir.Value, to: Type) -> ir.Node:
+    def _cast(self, value: ir.Value, to: Type, of: ir.Node | None) -> ir.Node:
         made = self._value(f"{value.name}/{to.name.lower()}", to, value)
         attributes = [ir.AttrInt64("to", int(to))]
-        return ir.Node(
-            "", "Cast", [value], attributes, outputs=[made], name=self.names.fresh(f"{value.name}/Cast")
-        )
+        name = self.names.fresh(f"{value.name}/Cast")
+        return self._made(ir.Node("", "Cast", [value], attributes, outputs=[made], name=name), of)
+
+    def _made(self, node: ir.Node, of: ir.Node | None) -> ir.Node:
+        """A new node comes from where the operator comes from that it serves."""
+        self.added[node] = of
+        if of is not None:
+            node.metadata_props.update(
+                {key: of.metadata_props[key] for key in provenance.ORIGIN if key in of.metadata_props}
+            )
+        return node
+
+    def _maker(self, value: ir.Value) -> ir.Node | None:
+        """The operator that a value comes from, what was added behind it left aside."""
+        node = value.producer()
+        return self.added.get(node, node) if node is not None else None
 
     def _constant(self, number: int, dtype: Type, of: ir.Value, graph: ir.Graph) -> ir.Value:
         tensor = ir.Tensor(np.asarray(number, dtype=dtype.numpy()))
@@ -240,13 +250,6 @@ def _values(graph: ir.Graph) -> Iterator[ir.Value]:
     yield from graph.initializers.values()
     for node in graph:
         yield from node.outputs
-
-
-def _formals(values: Iterable[ir.Value | None], formals: Sequence[Any]) -> Iterator[tuple[ir.Value, str]]:
-    """Values with the name of the type parameter of their place; a variadic place serves all that follow."""
-    for index, value in enumerate(values):
-        if value is not None and formals:
-            yield value, formals[min(index, len(formals) - 1)].type_str
 
 
 def _changes(

@@ -36,12 +36,14 @@ def choose(path: Path, options: Options, progress: Callable[[str, int, int], Non
     subject = Subject(path, options.sizes)
     candidates = Candidates(options.toolchain, axis_sizes.tried(options.sizes), options.rules, options.folder)
     repair = Repair(subject, candidates)
-    options = replace(options, wider_integers=False)  # no line of a recipe could say it
-    answers, _ = rounds_of([repair], options, progress)
+    [answer], _ = rounds_of([repair], replace(options, any_io_types=False), progress)
     if repair.fault is not None:
         raise repair.fault
+    remaining = repair.remaining(answer)
+    if not answer.ok and not answer.lacks_shapes and repair.take_back():
+        return Chosen(None, (), repair.unwidened or (), ())
     model = subject.model if subject.changed else None
-    return Chosen(model, tuple(repair.used.values()), repair.remaining(answers[0]), _lines(path, repair, candidates))
+    return Chosen(model, tuple(repair.used.values()), remaining, _lines(path, repair, candidates))
 
 
 def _lines(path: Path, repair: Repair, candidates: Candidates) -> tuple[tuple[str, int], ...]:

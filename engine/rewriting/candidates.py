@@ -8,8 +8,8 @@ from pathlib import Path
 from engine.errors import Problem, RecipeError, quoted
 from engine.needed import needs
 from engine.rules import active, library
+from engine.rules.applications import Prover
 from engine.rules.applied import application_prover
-from engine.rules.apply import Prover
 from engine.rules.language import Rule, load_rule
 from engine.schema import nearest
 from engine.toolchain import DISTRIBUTION, Toolchain
@@ -39,6 +39,11 @@ class Candidates:
         product = DISTRIBUTION[self.toolchain.module]
         return [(rule.name, why) for rule in self._all(op) if (why := self._left_out(rule))
                 and (rule.needed_by.get(product, "never") != "never" or rule.name in (self.only or ()))]  # fmt: skip
+
+    def for_types(self) -> list[Rule]:
+        """The rules that change the types of a whole graph, as far as this toolchain needs them."""
+        rules = [load_rule(library.path_of(name, self.folder)) for name in library.for_types(self.folder)]
+        return [rule for rule in rules if not self._left_out(rule)]
 
     def prover(self, rule: Rule) -> Prover:
         """One for all files, so that equal fragments are proven once; one a rule, for its tolerance is in it."""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import onnx_ir as ir
 
 from engine.errors import RecipeError, StepError
-from engine.graph import retype
-from engine.graph.integer_types import WIDER
 from engine.refusals import Answer, Refusal
 from engine.rewriting.candidates import Candidates
 from engine.rewriting.result import Remaining, Tried, Used
 from engine.rewriting.subject import Subject
-from engine.rules.apply import Applications, apply_at
+from engine.rules.applications import Applications
+from engine.rules.apply import apply_at
+from engine.rules.by_type import apply_types
 from engine.rules.language import Rule, Tolerance
 
 MOST_REASONS = 20  # nodes for which one rule says why it does not fit
@@ -37,6 +36,7 @@ class Repair:
         self.tolerance = Tolerance()  # sum of those of all applications
         self.reference = False  # a rule among them is judged by the reference evaluator alone
         self.corners = True  # all of them are meant for every number
+        self.widening = set[str]()  # the rules among them that changed types
         self.unwidened: tuple[Remaining, ...] | None = None  # what remained before
         self.notes_before: list[str] = []
         self._widened_after = -1  # applications before the integer types were last widened
@@ -96,21 +96,39 @@ class Repair:
         if applied == self._widened_after:
             return False
         self._widened_after, model = applied, self.subject.model
-        left, notes = self.remaining(answer), list(self.subject.notes)
-        ends = {value.dtype for value in (*model.graph.inputs, *model.graph.outputs)}
-        kept = set() if any_io_types else {kind for kind in _LACKING if kind in ends}
-        types = {narrow: wide for narrow, wide in WIDER.items() if narrow not in kept}
-        before = Counter(node.op_type for node in model.graph.all_nodes())
-        done = retype.widen(model, _LACKING if any_io_types else (), types)
-        after = Counter(node.op_type for node in model.graph.all_nodes())
-        if done is None or (before == after and not done.inputs and not done.outputs):
+        left, notes, ends = self.remaining(answer), list(self.subject.notes), self._ends()
+        kept = set() if any_io_types else {kind for _, _, kind in ends if kind in _LACKING}
+        changed = False
+        for rule in self.candidates.for_types():
+            done, _ = apply_types(
+                model, rule, self.candidates.prover(rule), _LACKING if any_io_types else (), kept
+            )
+            if done.accepted:
+                self._note(rule, done)
+                self.widening.add(rule.name)
+                changed = True
+        if not changed:
             return False
-        for what, changes in (("input", done.inputs), ("output", done.outputs)):
-            self.subject.notes += [
-                f"{what} '{name}' is {now} now; it was {was}" for name, (was, now) in changes.items()
-            ]
+        self._widened_after = sum(used.times for used in self.used.values())
+        for (what, name, was), (_, _, now) in zip(ends, self._ends(), strict=True):
+            if was != now and was and now:
+                self.subject.notes.append(
+                    f"{what} '{name}' is {now.name.lower()} now; it was {was.name.lower()}"
+                )
         self.subject.changed = True
         self.unwidened, self.notes_before = left, notes
+        return True
+
+    def _ends(self) -> list[tuple[str, str, ir.DataType | None]]:
+        graph = self.subject.model.graph
+        sides = (("input", graph.inputs), ("output", graph.outputs))
+        return [(what, value.name or "", value.dtype) for what, values in sides for value in values]
+
+    def take_back(self) -> bool:
+        """Forget a widening that was all that was done, and did not help; the model must not be used then."""
+        if self.unwidened is None or set(self.used) - self.widening:
+            return False
+        self.subject.changed, self.subject.notes, self.used = False, self.notes_before, {}
         return True
 
     def _refused_nodes(self, answer: Answer, ops: Mapping[str, str]) -> Iterator[str]:

@@ -35,7 +35,6 @@ class Options:
     target: str | None = None
     seconds: int = SECONDS
     folder: Path | None = None
-    wider_integers: bool = True  # integer types that TensorRT lacks may be computed in wider ones
 
 
 def rewrite_files(
@@ -112,7 +111,7 @@ def rounds_of(
 def _changed(repair: Repair, answer: Answer, options: Options) -> bool:
     """One round; a rule that cannot go on ends the work at its file alone."""
     try:
-        return repair.round(answer) or (options.wider_integers and repair.widen(options.any_io_types, answer))
+        return repair.round(answer) or repair.widen(options.any_io_types, answer)
     except (StepError, RecipeError) as error:
         repair.fault = error
         return False
@@ -131,8 +130,8 @@ def _finished(repair: Repair, answer: Answer, rounds: int, out: Path, options: O
     subject = repair.subject
     verdict, why = _verdict(answer, subject)
     remaining = repair.remaining(answer)
-    if verdict == "refused" and repair.unwidened is not None and not repair.used:
-        remaining, subject.changed, subject.notes = repair.unwidened, False, repair.notes_before
+    if verdict == "refused" and repair.take_back():
+        remaining = repair.unwidened or ()
     subject.notes += repair.floats()
     notes = tuple(subject.notes)
     file = str(subject.path)

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from engine.rules import fragment, samples
-from engine.rules.apply import Prover
+from engine.rules.applications import Prover
 from engine.rules.constants import Array, dims_of, element_type
 from engine.rules.evaluate import CannotRunError, Evaluator
 from engine.rules.interval import Interval

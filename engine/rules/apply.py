@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Collection
 
 import onnx_ir as ir
 
 from engine.errors import StepError
 from engine.graph import provenance
 from engine.graph.fresh import Names
-from engine.rules import definition, fragment, python_rule
+from engine.rules import by_type, definition, fragment, python_rule
+from engine.rules.applications import Application, Applications, Prover, Refusal
 from engine.rules.interval import Known
 from engine.rules.language import Rule
 from engine.rules.match import Match, Miss, Search
 from engine.rules.refuse import RefusedError
 from engine.rules.splice import splice
-from engine.rules.verdict import Proof
-
-Prover = Callable[[Match, ir.Model, ir.Model, Known], Proof]
 
 
 class RuleRefusedError(StepError):
@@ -27,40 +24,6 @@ class RuleRefusedError(StepError):
 
 class EndlessError(StepError):
     """The rule goes on matching what it put there."""
-
-
-@dataclass(frozen=True)
-class Application:
-    """One accepted match: its root node and PyTorch module, the nodes taken out and put in, its proof.
-
-    ``proof`` is None only where the caller asked for none.
-    """
-
-    node: str
-    module: str
-    removed: tuple[str, ...]
-    added: tuple[str, ...]
-    proof: Proof | None
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A match that was left as it is, and why."""
-
-    node: str
-    module: str
-    why: str
-
-
-@dataclass(frozen=True)
-class Applications:
-    """What one rule did to one graph. Node counts are of all graphs, subgraphs included."""
-
-    rule: str
-    accepted: tuple[Application, ...]
-    refused: tuple[Refusal, ...]
-    nodes_before: int
-    nodes_after: int
 
 
 def apply_rule(
@@ -77,7 +40,11 @@ def apply_rule(
     of times than ``matches``; the graph must then be thrown away.
     """
     _check_opset(model, rule, where)
-    done, nearest = _sweep(model, rule, prover, None, where)
+    if rule.types:
+        done, nearest = by_type.apply_types(model, rule, prover)
+    else:
+        done, miss = _sweep(model, rule, prover, None, where)
+        nearest = str(miss or "")
     _check_count(rule, list(done.accepted), list(done.refused), nearest, matches, where)
     return done
 
@@ -221,7 +188,7 @@ def _opset_words(rule: Rule, opset: int) -> str:
 
 
 def _check_count(
-    rule: Rule, accepted: list[Application], refused: list[Refusal], nearest: Miss | None,
+    rule: Rule, accepted: list[Application], refused: list[Refusal], nearest: str,
     matches: int | None, where: str,
 ) -> None:  # fmt: skip
     name = rule.name
@@ -240,9 +207,7 @@ def _check_count(
             klass="op",
             where=where,
             usage=True,
-            cause=str(nearest)
-            if nearest
-            else f"the graph has no {' or '.join(op for op, _ in rule.anchors)}",
+            cause=nearest or f"the graph has no {' or '.join(op for op, _ in rule.anchors)}",
             fix="leave the rule out, or see why the nearest place does not fit",
         )
     if matches is not None and len(accepted) != matches:

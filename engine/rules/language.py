@@ -74,7 +74,9 @@ class Rule:
     """One rewrite rule. ``opset`` is the lowest and highest that its texts mean the same in (None: open).
 
     With ``ops`` it is for any node of these operators, ``match`` is empty, and every node gets a pattern of
-    its own (:mod:`engine.rules.by_op`). ``definition``: the replacement is the standard's function body.
+    its own (:mod:`engine.rules.by_op`). ``definition``: the replacement is the standard's function body. With
+    ``upstream`` a match holds what the node is computed from as well (:mod:`engine.rules.upstream`). With
+    ``types`` it is for the whole graph, which computes in the wider ones (:mod:`engine.rules.by_type`).
     """
 
     name: str
@@ -90,11 +92,13 @@ class Rule:
     path: Path = field(compare=False)
     ops: tuple[str, ...] = ()
     definition: bool = False
+    types: Mapping[str, str] = field(default_factory=dict)
+    upstream: bool = False
 
     @property
     def anchors(self) -> tuple[tuple[str, str], ...]:
         """Operators and domains of the nodes at which a match can stand."""
-        if self.ops:
+        if self.ops or self.types:
             return tuple((op, "") for op in self.ops)
         made = self.match.producer(self.match.outputs[-1])
         assert made is not None  # checked when the rule was loaded
@@ -134,8 +138,11 @@ def load_rule(path: Path, shown: str | None = None) -> Rule:
     context = _parse(doc, ("proof", "context"), context_text, opset[0], found) if context_text else None
     found += rules.head(doc, path)
     ops = (data["op"],) if isinstance(data.get("op"), str) else tuple(data.get("op", ()))
-    match = texts.get("match") if not ops else Pattern((), (), ())
-    if ops:
+    types = data.get("types", {})
+    match = texts.get("match") if not (ops or types) else Pattern((), (), ())
+    if types:
+        found += op_rule_checks.cases(doc)
+    elif ops:
         found += op_rule_checks.problems(doc, ops)
     elif match:
         found += rule_checks.match_problems(doc, match)
@@ -157,6 +164,8 @@ def load_rule(path: Path, shown: str | None = None) -> Rule:
         path=path,
         ops=ops,
         definition=data.get("definition", False),
+        types=types,
+        upstream=data.get("upstream", False),
     )
 
 

@@ -35,3 +35,9 @@ def for_op(op: str, folder: Path | None = None) -> tuple[str, ...]:
         if wanted.search(pattern) or named.search(text):
             found.append(name)
     return tuple(found)
+
+
+def for_types(folder: Path | None = None) -> tuple[str, ...]:
+    """Names of the rules that change the types of a whole graph; by their text, nothing is loaded."""
+    texts = ((name, path_of(name, folder).read_text(encoding="utf-8")) for name in names(folder))
+    return tuple(name for name, text in texts if re.search(r"^types:", text, re.M))

@@ -12,7 +12,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from engine.rules import by_op, conditions
+from engine.rules import by_op, conditions, upstream
 from engine.rules.interval import Known
 from engine.rules.language import Rule
 from engine.rules.pattern import Pattern
@@ -127,6 +127,9 @@ class Search:
                     trail.note(whole, reason)
 
     def _of_op(self, node: ir.Node, trail: Trail, taken: Collection[ir.Node]) -> Iterator[Match]:
+        if self.rule.upstream:
+            yield from self._with_upstream(node, trail)
+            return
         bound = by_op.bind(self.rule, node, self.imports.get(node.domain))
         if isinstance(bound, str):
             trail.note(State(), f"it {bound}", right_operator=True)
@@ -138,6 +141,14 @@ class Search:
             yield Match(rule, (node,), values, attributes)
         else:
             trail.note(state, reason)
+
+
+    def _with_upstream(self, node: ir.Node, trail: Trail) -> Iterator[Match]:
+        bound = upstream.bind(self.rule, node)
+        if isinstance(bound, str):
+            trail.note(State(), f"it {bound}", right_operator=True)
+        else:
+            yield Match(*bound, {})
 
 
 def _around(rule: Rule, nodes: Collection[ir.Node]) -> Iterable[ir.Node]:

@@ -1,4 +1,4 @@
-"""The own proof of a rule for operators: graphs that it names, and ONNX's backend test suite."""
+"""The own proof of a rule for operators or types: graphs that it names, and ONNX's backend test suite."""
 
 from __future__ import annotations
 
@@ -28,12 +28,15 @@ IR_VERSION = 10
 def prove(rule: Rule) -> Proof:
     """Every named graph must be rewritten and proven, and the suite's models give the suite's outputs.
 
-    The rule's conditions may leave models of the suite out, but none of its operators altogether.
+    The rule's conditions may leave models of the suite out, but none of its operators or types altogether.
     """
     found: list[Proof] = []
-    unseen = dict.fromkeys(rule.ops, "no case and no model of the suite has it")
+    wanted = (*rule.ops, *rule.types)
+    unseen = dict.fromkeys(wanted, "no case and no model of the suite has it")
     for label, model, case in [*named(rule), *_of_suite(rule)]:
-        before = {node.op_type for node in model.graph}
+        before = {node.op_type for node in model.graph} | {
+            value.dtype.name.lower() for node in model.graph for value in node.outputs if value.dtype
+        }
         proofs, refusal = _apply(rule, model)
         found += proofs
         failed = next((proof for proof in proofs if not proof.equal and proof.cases), None)
@@ -41,7 +44,7 @@ def prove(rule: Rule) -> Proof:
             return replace(failed, why=f"{failed.why}; {label}")
         if refusal and case is None:
             return Proof(False, f"the rule does not fire on its own proof ({label}): {refusal}")
-        for op in rule.ops:
+        for op in wanted:
             if op in before and unseen[op]:
                 unseen[op] = refusal
         if not refusal and case is not None:

@@ -30,7 +30,7 @@ def prove_rule(rule: Rule) -> Proof:
     Combinations that ONNX does not allow or that the rule refuses are left out, but no size, attribute,
     type or opset may be left out altogether.
     """
-    if rule.ops:
+    if rule.ops or rule.types:
         return op_proof.prove(rule)
     tally = Tally(rule.proof.equal)
     untried: dict[str, str] = {}

@@ -158,6 +158,18 @@ def _provenance(match: Match) -> dict[str, str]:
     return {**match.root.metadata_props, provenance.RULE: match.rule.name}
 
 
+def _let_go(node: ir.Node) -> list[ir.Value]:
+    """What the subgraphs of a node that goes read; they read it no more."""
+    found = []
+    for graph in _subgraphs(node):
+        for inner in graph.all_nodes():
+            for index, value in enumerate(inner.inputs):
+                if value is not None:
+                    found.append(value)
+                    inner.replace_input_with(index, None)
+    return found
+
+
 def _remove_unused(match: Match) -> None:
     fed = [value for node in match.nodes for value in node.inputs if value is not None]
     for node in reversed(match.nodes):
@@ -165,6 +177,7 @@ def _remove_unused(match: Match) -> None:
             continue
         graph = node.graph
         if isinstance(graph, ir.Graph):
+            fed += _let_go(node)
             graph.remove(node, safe=True)
     for value in fed:
         graph = value.graph

@@ -37,6 +37,9 @@ class Summary:
     def needed(self, tool: Toolchain) -> bool:
         return needs(self.needed_by, tool.module, tool.version)
 
+    def types_text(self) -> str:
+        return ", ".join(f"{narrow} in {wide}" for narrow, wide in self.data.get("types", {}).items())
+
     def needed_text(self) -> str:
         words = {"*": "all versions", "never": "no version"}
         return "; ".join(f"{product}: {words.get(text, text)}" for product, text in self.needed_by.items())
@@ -107,6 +110,8 @@ def read(path: Path) -> Summary:
 
 
 def _ops(data: Mapping[str, Any]) -> tuple[str, ...]:
+    if "types" in data:
+        return ()
     if "op" in data:
         return (data["op"],) if isinstance(data["op"], str) else tuple(data["op"])
     return tuple(dict.fromkeys(_operators(data["match"])))

@@ -159,6 +159,8 @@ def _advice(text: str, stage: str, op: str) -> str:
     rules = library.for_op(op) if op else ()
     if rules:
         return f"rules that start from {op}: {', '.join(rules)} (rewrites)"
+    if re.search(r"\b(UInt8|U?Int16|UInt32)\b", text):
+        return f"compute such types in wider ones: {', '.join(library.for_types())} (rewrites)"
     if re.search(r"\b(Half|Float|BFloat16)\b", text):
         return "give the node and its neighbours one type (precision.overrides)"
     if stage in ("parse", "build"):

@@ -28,6 +28,8 @@ _ENOUGH = 32  # rows of an output from which constants are told
 def run(context: Context) -> Done:
     """Compare every output at every parity shape and hard input; limits are applied later, by the verdict."""
     from engine import runtime
+    from engine.graph import files
+    from engine.stress import content
 
     shapes, cases = context.plan.parity_shapes, context.earlier["stress"].artifacts
     found: list[Comparison] = []
@@ -36,9 +38,10 @@ def run(context: Context) -> Done:
         context.progress(f"shape {shape}", index, len(shapes) + len(cases))
         found += compare_at(opened, context.samples(shape), shape)
     stressed: list[Comparison] = []
+    steps = content.steps(files.load(context.graph))
     for index, case in enumerate(cases):
         context.progress(case, len(shapes) + index, len(shapes) + len(cases))
-        stressed += compare_at(opened, context.artifact("stress", case), case, nan_is_equal=True)
+        stressed += compare_at(opened, context.artifact("stress", case), case, nan_is_equal=True, steps=bool(steps))
     context.progress("in FP64", len(shapes) + len(cases), len(shapes) + len(cases))
     looked, exact, told = _in_fp64(context, found)
     providers = list(opened.get_providers())
@@ -48,6 +51,7 @@ def run(context: Context) -> Done:
         measurements={
             "comparisons": to_plain(found), "stress": to_plain(stressed), "exact": exact, "constants": to_plain(told)
         },
+        issues=tuple(hard.flipped(stressed, steps)),
     )  # fmt: skip
 
 
@@ -108,7 +112,7 @@ def _rows(value: samples.Array) -> int:
 
 
 def compare_at(
-    opened: onnxruntime.InferenceSession, sample: Path, shape: str, nan_is_equal: bool = False
+    opened: onnxruntime.InferenceSession, sample: Path, shape: str, nan_is_equal: bool = False, steps: bool = False
 ) -> tuple[Comparison, ...]:
     """Run one shape; a run that fails is a problem of every output, not a lost comparison."""
     from engine import runtime
@@ -118,4 +122,4 @@ def compare_at(
         got = runtime.run(opened, samples.read(sample, "input"))
     except StepError as error:
         return tuple(Comparison(name, shape, error.failure.symptom) for name in expected)
-    return compare(expected, got, shape, samples.read(sample, "fp64"), nan_is_equal)
+    return compare(expected, got, shape, samples.read(sample, "fp64"), nan_is_equal, steps)

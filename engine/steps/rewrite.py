@@ -13,7 +13,7 @@ from engine.steps.context import Context, Done
 from engine.values import Issue
 
 if TYPE_CHECKING:
-    from engine.rules.apply import Applications
+    from engine.rules.applications import Applications
     from engine.rules.language import Rule
 
 WEIGHTS = "rewrite.weights"

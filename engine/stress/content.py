@@ -18,6 +18,11 @@ _INDEX = {
     "Gather": 1, "GatherElements": 1, "GatherND": 1, "ScatterElements": 1, "ScatterND": 1, "OneHot": 0,
 }  # fmt: skip
 _COMPARING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
+# Ops whose result jumps where a float input passes an edge.
+_STEPS = _COMPARING | {
+    "Floor", "Ceil", "Round", "Mod", "Sign", "Cast", "CastLike", "QuantizeLinear", "DynamicQuantizeLinear", "ArgMax",
+    "ArgMin", "TopK", "Hardmax",
+}
 _MOST_COMPARED = 1024  # elements of a constant that are looked at: more is data, not special cases
 _DEEPEST = 64
 
@@ -53,6 +58,20 @@ def read(model: ir.Model) -> Content:
         and (numbers := _compared(value))
     }
     return Content(frozenset(node.op_type for node in nodes), frozenset(indices), compared)
+
+
+def steps(model: ir.Model) -> tuple[str, ...]:
+    """The step functions of floats in a graph, by name."""
+    found = {node.op_type for node in model.graph.all_nodes() if node.op_type in _STEPS and _jumps(node)}
+    return tuple(sorted(found))
+
+
+def _jumps(node: ir.Node) -> bool:
+    taken = node.inputs[0]
+    if taken is None or (taken.dtype is not None and not taken.dtype.is_floating_point()):
+        return False
+    made = node.outputs[0].dtype if node.op_type in ("Cast", "CastLike") else None
+    return made is None or not made.is_floating_point()
 
 
 def uses(value: ir.Value, through: frozenset[str] = _PASSING) -> Iterator[tuple[ir.Node, int]]:

@@ -101,6 +101,22 @@ def beyond(excesses: Sequence[Excess]) -> Iterator[Issue]:
         )  # fmt: skip
 
 
+def flipped(found: Sequence[Comparison], steps: Sequence[str]) -> Iterator[Issue]:
+    """A line for each output whose reference itself is on two sides of an edge in FP32 and in FP64."""
+    for output in dict.fromkeys(item.output for item in found if item.flips):
+        mine = [item for item in found if item.output == output and item.flips]
+        worst = max(mine, key=lambda item: item.flips)
+        more = f", and at {len(mine) - 1} more hard inputs" if len(mine) > 1 else ""
+        yield Issue(
+            "parity", "numeric",
+            f"{output}: PyTorch in FP32 and in FP64 are a step apart at {worst.flips} of {worst.elements} numbers of"
+            f" {worst.shape}{more}",
+            cause=f"rounding decides at the edge of a step function ({', '.join(steps)})",
+            fix="there the graph must give the one or the other; what is allowed follows from the other numbers",
+            evidence=f"replay {worst.shape}",
+        )  # fmt: skip
+
+
 def _rank(item: Excess) -> float:
     return math.inf if item.ratio is None or math.isnan(item.ratio) else item.ratio
 
