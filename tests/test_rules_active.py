@@ -95,6 +95,12 @@ def test_a_type_that_the_proof_reaches_last_is_seen(tmp_path: Path) -> None:
     assert "replace: y is float32; match has float16 (x float16)" in refused(where)
 
 
+def test_a_proof_that_makes_no_graph_is_refused_at_its_line(tmp_path: Path) -> None:
+    path, shown = written(tmp_path, "one", "y = Cast <to: int = @to> (x)", "y = Cast <to: int = @to> (x)")
+    path.write_text(path.read_text().replace("proof:\n", "proof:\n  attributes: {to: [1, Add]}\n"))
+    assert "one.yaml:6:1: proof: what it names makes no graph: invalid literal for int()" in refused((path, shown))
+
+
 @pytest.fixture
 def bad_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     written(tmp_path, "good", "y = Abs (x)", "a = Neg (x) y = Max (a, x)")

@@ -29,7 +29,12 @@ def problems(doc: Document, rule: Rule) -> Iterator[Problem]:
         return
     text = Text(doc, ("replace",), doc.data["replace"])
     found: dict[str, Problem] = {}
-    for model, label in _structures(rule):
+    try:
+        structures = list(_structures(rule))
+    except (ValueError, TypeError) as error:  # an attribute that is no number, a type that no tensor has
+        yield doc.problem(("proof",), f"proof: what it names makes no graph: {str(error).splitlines()[0]}", key=True)
+        return
+    for model, label in structures:
         faults: dict[str, str] = {}
 
         def look(
