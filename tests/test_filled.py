@@ -35,3 +35,23 @@ def test_what_is_said_stays() -> None:
     quantised.shape = ir.Shape(["rows", 4])
     filled.fill(model)
     assert quantised.shape == ir.Shape(["rows", 4])
+
+
+def test_a_sequence_is_not_taken_for_a_tensor() -> None:
+    """Or the graph would not be valid any more, for a loop would carry something else than it was given."""
+    text = """<ir_version: 10, opset_import: ["" : 18]>
+    g (float[2] x, int64 n) => (float[k] y) <bool go = {1}> {
+      none = SequenceEmpty ()
+      all = Loop (n, go, none) <body = f (int64 i, bool c, seq(float[]) before) => (bool d, seq(float[]) after) {
+        after = SequenceInsert (before, x)
+        d = Identity (c)
+      }>
+      z = ConcatFromSequence <axis = 0> (all)
+      y = Neg (z)
+    }"""
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    filled.fill(model)
+    kinds = {value.name: value.type for node in model.graph for value in node.outputs}
+    assert kinds["all"] == ir.SequenceType(ir.TensorType(ir.DataType.FLOAT))
+    assert kinds["z"] == ir.TensorType(ir.DataType.FLOAT)
+    onnx.checker.check_model(ir.to_proto(model), full_check=True)

@@ -116,6 +116,8 @@ def test_what_is_wrong_with_why(
         ("    x: {dtype", "    z: {dtype", 22, 3, "proof.inputs: nothing is said about input x"),
         ("{alpha: [0.5, 1.0]}", "{alpa: [0.5]}", 21, 16, "match captures no @alpa"),
         ("rule: some-rule", "rule: other-rule", 1, 7, "must have the name of its file, 'some-rule'"),
+        ("opset: [13, 20]", "upstream: true", 6, 1, "upstream is for a rule with op"),
+        ("opset: [13, 20]", "upstream: true", 6, 1, "upstream: only an apply function can replace so much"),
         ("opset: [13, 20]", "opset: [20, 13]", 6, 8, "a range is [lowest, highest]"),
         ('{tensorrt-rtx: "*"}', '{tensorflow: "*"}', 26, 13, "is no valid name here"),
     ],

@@ -84,6 +84,8 @@ def _one_form(doc: Document) -> Iterator[Problem]:
         if path[-1] in part and form not in forms.split(" or "):
             yield doc.problem(path, f"{'.'.join(path)} is for a rule with {forms}", key=True)
     proof, by_op = doc.data["proof"], form != _MATCH
+    if "upstream" in doc.data and "apply" not in doc.data:
+        yield doc.problem(("upstream",), "upstream: only an apply function can replace so much", key=True)
     if form == "types":
         yield from _types(doc)
     if form == _OP and not ("suite" in proof or "cases" in proof):
