@@ -4,8 +4,7 @@
 
 All models go through the command's own function, which tries each untouched first. One that builds so must come out
 byte for byte. What was rewritten is built again from the written file and run on the test's own inputs, in ONNX
-Runtime or else in the reference evaluator, against the outputs that the test expects, at its tolerance. Where these
-themselves are further from FP64 than that tolerance, the FP64 values decide, and the test is named.
+Runtime or else in the reference evaluator, against the outputs that the test expects, at its tolerance.
 The last line is ``built before / built after / wrong = ...``.
 """
 
@@ -21,7 +20,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx.reference import ReferenceEvaluator
 
 from engine import refusals, toolchain, wording
 from engine.errors import RecipeError
@@ -34,7 +32,6 @@ from engine.rules.suite import Case, cases, of_ops
 from engine.toolchain import Toolchain
 
 _SAME_BY_VALUE = "iu"  # kinds of numbers whose width may have changed
-SUITE_OFF: list[str] = []  # tests whose expected values are off by their own rounding
 
 
 @dataclass(frozen=True)
@@ -100,33 +97,7 @@ def against_suite(case: Case, path: Path) -> str:
         why = next(filter(None, map(_different, case.outputs, found.values(), [case] * len(found))), "")
         if not why:
             return ""
-        if _suite_is_off(case, list(found.values())):
-            return ""
     return why
-
-
-def _suite_is_off(case: Case, found: Sequence[np.ndarray]) -> bool:
-    """Whether the expected values are themselves further from FP64 than the test allows, and ``found`` is not."""
-    exact = _in_fp64(case)
-    pairs = [(a, b, case) for a, b in zip(exact, case.outputs, strict=False)]
-    ours = [(a, b, case) for a, b in zip(exact, found, strict=False)]
-    off = bool(exact) and any(_different(*pair) for pair in pairs) and not any(_different(*pair) for pair in ours)
-    if off:
-        SUITE_OFF.append(case.name)
-    return off
-
-
-def _in_fp64(case: Case) -> list[np.ndarray]:
-    """The test's outputs with all its floats in FP64: some expected values are themselves off by their rounding."""
-    if not all(value.dtype == np.float32 for value in case.outputs):
-        return []
-    feeds = dict(zip((value.name for value in case.model.graph.input), case.inputs, strict=False))
-    wide = {key: value.astype(np.float64) if value.dtype == np.float32 else value for key, value in feeds.items()}
-    try:
-        found = ReferenceEvaluator(case.model).run(None, wide)
-    except (TypeError, ValueError, RuntimeError, NotImplementedError):
-        return []  # the evaluator has no FP64 form of the op: the suite's own values stand
-    return [np.asarray(value, np.float32) for value in found]
 
 
 def _different(expected: np.ndarray, found: np.ndarray, case: Case) -> str:
@@ -213,9 +184,6 @@ def main() -> int:
             print(f"wrong: {outcome.case.name}: {outcome.wrong}")
         elif outcome.left.startswith("not sound"):
             print(f"not rewritten: {outcome.case.name}: {outcome.left}")
-    if SUITE_OFF:
-        names = ", ".join(dict.fromkeys(SUITE_OFF))
-        print(f"within the tolerance of FP64, which the suite's own values are not: {names}")
     untouched = sum(outcome.before and outcome.after and not outcome.wrong for outcome in found)
     print(f"{untouched} models built as they were and came out byte for byte")
     wrong = sum(bool(outcome.wrong) for outcome in found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -35,10 +34,7 @@ def apply(graph: gs.Graph, match: Captured) -> None:
         raise RefusedError(f"a transform of {length} points has no result")
     taken = min(size, length // 2 + 1 if inverse and onesided else length)
     weights = fourier.matrix(taken, length, parts, inverse, onesided)
-    # A power of two in the matrix is exact and keeps the sum in range; the rest of 1 / length stands behind it.
-    power = 2.0 ** -math.ceil(math.log2(length)) if inverse else 1.0
-    rest = 1 / (length * power) if inverse else 1.0
-    _product(part, (weights * power).astype(match.dtypes["input"]), rank, axis, taken < size, rest)
+    _product(part, weights.astype(match.dtypes["input"]), rank, axis, taken < size)
 
 
 def _number(part: Part, match: Captured, index: int, name: str, default: int) -> int:
@@ -53,7 +49,7 @@ def _number(part: Part, match: Captured, index: int, name: str, default: int) ->
     return int(known.reshape(()))
 
 
-def _product(part: Part, weights: np.ndarray, rank: int, axis: int, cut: bool, scale: float) -> None:
+def _product(part: Part, weights: np.ndarray, rank: int, axis: int, cut: bool) -> None:
     taken, parts, outputs, out_parts = weights.shape
     signal: Any = part.input(0)
     if cut:
@@ -64,8 +60,6 @@ def _product(part: Part, weights: np.ndarray, rank: int, axis: int, cut: bool, s
     moved = signal if order == sorted(order) else part("Transpose", signal, perm=order)
     flat = part("Reshape", moved, np.array([*lead, taken * parts]))
     product = part("MatMul", flat, weights.reshape(taken * parts, outputs * out_parts))
-    if scale != 1.0:
-        product = part("Mul", product, np.array(scale, weights.dtype))
     pairs = np.array([*lead, outputs, out_parts])
     if order == sorted(order):
         part.result(0, "Reshape", product, pairs)
