@@ -140,4 +140,4 @@ def test_a_file_of_ones_own_can_be_explained(cli: Callable[..., Cli], tmp_path: 
     written(tmp_path, "own", "y = Abs (x)", "a = Neg (x) y = Max (a, x)")
     done = cli("explain", tmp_path / "own.yaml")
     assert done.code == 0, done.text
-    assert done.out.startswith("own\n\nfor a test\n")
+    assert done.out.startswith("own\n\nWhat breaks\n  for a test\n")

@@ -45,7 +45,7 @@ def test_every_fixture_folder_belongs_to_a_rule() -> None:
 @pytest.mark.parametrize("name", RULES)
 def test_is_documented_under_the_fixed_headings(name: str) -> None:
     """The tolerance is ``proof.equal`` in words, so that neither is changed without the other."""
-    rule = summary.read(name)
+    rule = summary.read(library.path_of(name))
     assert [heading for heading, _ in rule.headings()] == ["What breaks", "Versions", "Idea", "Cost", "Tolerance"]
     assert rule.data["why"].keys() == {"breaks", "idea", "cost", "tolerance"}
     assert re.match(re.escape(rule.tolerance) + r"\b", rule.why.tolerance, re.I), rule.why.tolerance
