@@ -144,6 +144,22 @@ def test_roi_align(width: int, bins: int, samples: int, mode: str, half: bool) -
 
 
 @few
+@given(
+    st.integers(1, 20),
+    st.integers(1, 20),
+    st.integers(1, 7),
+    st.integers(1, 3),
+    st.sampled_from([1, 0.25, 0.3]),
+)
+def test_max_roi_pool(height: int, width: int, rows: int, columns: int, scale: float) -> None:
+    text = (
+        f"g (float[2,3,{height},{width}] x, float[9,5] r) => (float[9,3,{rows},{columns}] y)"
+        f" {{ y = MaxRoiPool <pooled_shape = [{rows}, {columns}], spatial_scale = {float(scale)}> (x, r) }}"
+    )
+    same("max-roi-pool-to-gather", text)
+
+
+@few
 @given(st.integers(1, 2), st.integers(1, 2), st.integers(1, 3), st.booleans())
 def test_deform_conv(groups: int, offsets: int, kernel: int, masked: bool) -> None:
     side, taps = 7 - kernel, kernel * 2 * offsets

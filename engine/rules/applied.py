@@ -188,11 +188,27 @@ def _feed(
         return np.full(shapes[name], _size(match, measured, shapes), dtype=dtype.numpy())
     if isinstance(kind, Mapping) and "index_of" in kind:
         kind = {"integers": [0, max(_size(match, kind["index_of"], shapes) - 1, 0)]}
+    if isinstance(kind, Mapping) and "boxes_of" in kind:
+        return _boxes(match, kind["boxes_of"], shapes, shapes[name][0], rng).astype(dtype.numpy())
     array = samples.make(kind, dtype.numpy(), shapes[name], rng)
     bounds = known.get(value)
     if bounds is not None and dtype.is_floating_point():
         array = np.clip(array, *np.asarray([bounds.low, bounds.high]).astype(dtype.numpy()))
     return array
+
+
+def _boxes(
+    match: Match, wanted: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], count: int, rng: np.random.Generator
+) -> Array:  # fmt: skip
+    """[count, 5]: image, left, top, right, bottom; half of the edges are whole or half numbers after scaling."""
+    images, height, width = (
+        _size(match, {"value": wanted["value"], "axis": axis}, shapes) for axis in (0, 2, 3)
+    )
+    ends = np.array([width, height, width, height])
+    edges = rng.uniform(-0.3 * ends - 1, 1.3 * ends + 1, size=(count, 4))
+    edges[::2] = np.round(2 * edges[::2]) / 2
+    scale = float(match.attributes.get(wanted.get("scale", "")) or 1)
+    return np.column_stack([rng.integers(0, max(images, 1), size=count), edges / scale])
 
 
 def _size(match: Match, measured: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> int:

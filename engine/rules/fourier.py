@@ -16,7 +16,7 @@ def matrix(taken: int, length: int, parts: int, inverse: bool, onesided: bool) -
     if inverse and onesided:
         return _real_signal(taken, length, parts)
     count = length // 2 + 1 if onesided else length
-    turn = _turns(taken, count, length, 1 if inverse else -1) / (length if inverse else 1)
+    turn = turns(taken, count, length, 1 if inverse else -1) / (length if inverse else 1)
     weights = np.empty((taken, parts, count, 2))
     weights[:, 0, :, 0], weights[:, 0, :, 1] = turn.real, turn.imag
     if parts == 2:
@@ -26,7 +26,7 @@ def matrix(taken: int, length: int, parts: int, inverse: bool, onesided: bool) -
 
 def _real_signal(taken: int, length: int, parts: int) -> Array:
     """Each point of the half stands for itself and its mirror image, but for the first and the middle one."""
-    turn = _turns(taken, length, length, 1) / length
+    turn = turns(taken, length, length, 1) / length
     index = np.arange(taken)
     alone = (index == 0) | (2 * index == length)
     turn *= np.where(alone, 1, 2)[:, None]
@@ -37,7 +37,8 @@ def _real_signal(taken: int, length: int, parts: int) -> Array:
     return weights
 
 
-def _turns(rows: int, columns: int, length: int, sign: int) -> Array:
+def turns(rows: int, columns: int, length: int, sign: int) -> Array:
+    """[rows, columns] of powers of the root of unity, clockwise where ``sign`` is -1."""
     # the product is reduced modulo the length first, so that large ones lose no digits
     steps = np.outer(np.arange(rows), np.arange(columns)) % length
     found: Array = np.exp(sign * 2j * np.pi * steps / length)
