@@ -81,7 +81,7 @@ def test_explain_says_it_all(cli: Callable[..., Cli]) -> None:
     ):
         assert said in done.out, said
     dft = cli("explain", "dft-to-matmul").out
-    assert "proven on   6 graphs of its own and ONNX's backend tests, and again" in dft
+    assert "proven on   8 graphs of its own and ONNX's backend tests, and again" in dft
     assert "looks for any such node, for example\n  g (float[2,400,1] x) => (float[2,201,2] y) {" in dft
     assert "puts there what dft-to-matmul.py makes" in dft
 

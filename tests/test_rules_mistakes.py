@@ -54,10 +54,15 @@ SAME = {
 }
 
 
+def own_files(rule: Path) -> list[Path]:
+    """The rule's YAML and the Python beside it."""
+    return [path for path in (rule, rule.with_suffix(".py")) if path.exists()]
+
+
 def mistakes(folder: Path) -> Iterator[tuple[str, str, str, str]]:
     """Rule, label, file name and wrong text, for every operator that a rule's replacement names."""
     for name in library.names(folder):
-        for path in library.files_of(name, folder):
+        for path in own_files(library.path_of(name, folder)):
             text = path.read_text(encoding="utf-8")
             begin = re.search(r"^replace:", text, re.M) if path.suffix == ".yaml" else None
             if path.suffix == ".yaml" and begin is None:
@@ -91,7 +96,7 @@ def test_what_is_excused_exists() -> None:
 def test_a_mistake_is_caught_by_the_proof(
     name: str, label: str, file: str, text: str, tmp_path: Path
 ) -> None:
-    for path in library.files_of(name):
+    for path in own_files(library.path_of(name)):
         shutil.copy(path, tmp_path)
     (tmp_path / file).write_text(text, encoding="utf-8")
     try:
