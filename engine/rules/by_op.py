@@ -36,9 +36,10 @@ def bind(
     values = {**inputs, **outputs}
     taken = tuple(name for name, value in inputs.items() if value is not None)
     made = tuple(name for name, value in outputs.items() if value is not None)
+    used = tuple(name for name in made if _used(outputs[name]))
     pattern = Pattern(
         taken,
-        made,
+        used or made,  # what nobody reads need not be replaced
         (PatternNode(node.op_type, node.domain, tuple(n if n in taken else "" for n in inputs),
                      tuple(n if n in made else "" for n in outputs), {}),),
     )  # fmt: skip
@@ -49,6 +50,10 @@ def bind(
 def _named(values: Any, formals: Any) -> dict[str, ir.Value | None]:
     """Values by formal name. An input and an output of one name (as in Dropout's ancestors) do not occur."""
     return dict(zip(_numbered(formals, len(values)), values, strict=False))
+
+
+def _used(value: ir.Value | None) -> bool:
+    return value is not None and (bool(value.uses()) or value.is_graph_output())
 
 
 def _numbered(formals: Any, count: int) -> Iterator[str]:
