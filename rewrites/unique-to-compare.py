@@ -58,7 +58,7 @@ def _place(part: Part, ordered: bool) -> None:
         before = _count(part, part("And", part("Less", row, column), kind))
     else:
         own = _count(part, part("And", earlier, kind))  # kinds that came before this element
-        met = part("Unsqueeze", part("Mul", own, part("Cast", first, to=FLOAT)), np.array([0]))
+        met = part("Unsqueeze", own, np.array([0]))
         before = _summed(part, part("Where", part("And", same, kind), met, np.float32(0)))
     part.result(_INVERSE, "Cast", before, to=INT64)
 
