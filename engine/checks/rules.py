@@ -48,7 +48,7 @@ def form(path: Path, shown: str) -> Iterator[Problem]:
     yield from found or head(doc, path)
 
 
-_FOR_OP = {(): ("definition",), ("proof",): ("suite", "cases", "values")}
+_FOR_OP = {(): ("definition", "branch"), ("proof",): ("suite", "cases", "values")}
 _FOR_MATCH = {(): ("replace",), ("proof",): ("inputs", "axes", "attributes", "context", "opsets")}
 
 
@@ -77,11 +77,13 @@ def head(doc: Document, path: Path) -> Iterator[Problem]:
         yield doc.problem(
             (), "a rule has either 'match' (ONNX text) or 'op' (an operator's name), one of them"
         )
-    if sum(key in data for key in ("replace", "apply", "definition")) != 1:
+    if sum(key in data for key in ("replace", "apply", "definition", "branch")) != 1:
         yield doc.problem(
             (),
-            "a rule has either 'replace' (ONNX text), 'apply' (a Python file) or 'definition', one of them",
+            "a rule has either 'replace' (ONNX text), 'apply' (a Python file), 'definition' or 'branch', one of them",
         )
+    if "branch" in data and data.get("op") != "If":
+        yield doc.problem(("branch",), "branch is for a rule with op: If", key=True)
     yield from _one_form(doc)
     if "apply" in data and data["apply"] != f"{path.stem}.py":
         yield doc.problem(("apply",), f"apply: the Python file must be named '{path.stem}.py'")

@@ -39,7 +39,9 @@ def choose(path: Path, options: Options, progress: Callable[[str, int, int], Non
     options = replace(options, wider_integers=False)  # no line of a recipe could say it
     answers, _ = rounds_of([repair], options, progress)
     model = subject.model if subject.changed else None
-    return Chosen(model, tuple(repair.used.values()), repair.remaining(answers[0]), _lines(path, repair, candidates))
+    return Chosen(
+        model, tuple(repair.used.values()), repair.remaining(answers[0]), _lines(path, repair, candidates)
+    )
 
 
 def _lines(path: Path, repair: Repair, candidates: Candidates) -> tuple[tuple[str, int], ...]:
@@ -50,7 +52,7 @@ def _lines(path: Path, repair: Repair, candidates: Candidates) -> tuple[tuple[st
     for name in repair.order:
         rule = load_rule(path_of(name, candidates.folder))
         try:
-            done = apply_rule(model, rule, prover=candidates.prover(rule))
+            done = apply_rule(model, rule, prover=candidates.prover(rule), sizes=candidates.axes)
         except StepError:
             continue  # an earlier line took all that it fits
         lines.append((name, len(done.accepted)))

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from engine.rules import branches
 from engine.rules.constants import dims_of, element_type, tensor_of
 from engine.rules.match import Match
 from engine.rules.pattern import Capture, Pattern, PatternNode
@@ -34,7 +35,7 @@ def canonical(match: Match) -> dict[str, str]:
 def cut(match: Match, imports: Mapping[str, int]) -> ir.Model:
     """A copy of the matched nodes: what the pattern takes in are inputs, or initializers where constant."""
     pattern = match.rule.match
-    copies = {match.values[name]: boundary(match, name) for name in dict.fromkeys(canonical(match).values())}
+    copies = {match.value(name): boundary(match, name) for name in dict.fromkeys(canonical(match).values())}
     for name in pattern.constants:
         value = match.values.get(name)
         if value is not None and value not in copies:
@@ -48,7 +49,7 @@ def cut(match: Match, imports: Mapping[str, int]) -> ir.Model:
         ]
         copies |= dict(zip(node.outputs, outputs, strict=True))
         inputs = [copies[value] if value is not None else None for value in node.inputs]
-        attributes = list(node.attributes.values())
+        attributes = [branches.copied(attribute, copies) for attribute in node.attributes.values()]
         nodes.append(ir.Node(node.domain, node.op_type, inputs, attributes, outputs=outputs))
     results = [copies[match.value(name)] for name in pattern.outputs]
     return _model(copies.values(), results, nodes, imports)

@@ -73,7 +73,8 @@ class Rule:
     """One rewrite rule. ``opset`` is the lowest and highest that its texts mean the same in (None: open).
 
     With ``ops`` it is for any node of these operators, ``match`` is empty, and every node gets a pattern of
-    its own (:mod:`engine.rules.by_op`). ``definition``: the replacement is the standard's function body.
+    its own (:mod:`engine.rules.by_op`). ``definition``: the replacement is the standard's function body;
+    ``branch``: it is the branch that an If takes (:mod:`engine.rules.branches`).
     """
 
     name: str
@@ -89,6 +90,7 @@ class Rule:
     path: Path = field(compare=False)
     ops: tuple[str, ...] = ()
     definition: bool = False
+    branch: bool = False
 
     @property
     def anchors(self) -> tuple[tuple[str, str], ...]:
@@ -156,6 +158,7 @@ def load_rule(path: Path) -> Rule:
         path=path,
         ops=ops,
         definition=data.get("definition", False),
+        branch=data.get("branch", False),
     )
 
 

@@ -86,7 +86,10 @@ def _automatic(context: Context) -> Done:
     ]  # fmt: skip
     if found.model is None:
         before = sum(1 for graph in files.load(context.graph).graphs() for _ in graph)
-        return Done(facts={"applied": [], "nodes_before": before, "nodes_after": before, **facts}, issues=tuple(issues))
+        return Done(
+            facts={"applied": [], "nodes_before": before, "nodes_after": before, **facts},
+            issues=tuple(issues),
+        )
     applied = [
         {"rule": used.rule, "count": used.times, "nodes_before": used.nodes_before, "nodes_after": used.nodes_after,
          "error": f"{used.max_abs:.2g}", "cases": used.cases, "refused": [], "at": list(used.at),
@@ -124,7 +127,8 @@ def _apply(model: Any, rewrite: PlannedRewrite, index: int, plan: Plan) -> Appli
             f"rule {rewrite.rule} is not usable:\n{error}", where=f"{where}.rule", usage=True
         ) from error
     axes = {name: tuple(dict.fromkeys((axis.min, axis.opt, axis.max))) for name, axis in plan.axes.items()}
-    return apply_rule(model, rule, matches=rewrite.matches, prover=application_prover(axes), where=where)
+    prover = application_prover(axes)
+    return apply_rule(model, rule, matches=rewrite.matches, prover=prover, where=where, sizes=axes)
 
 
 def _facts(done: Applications, rewrite: PlannedRewrite) -> dict[str, Any]:
