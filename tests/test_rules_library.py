@@ -67,7 +67,7 @@ def test_fires_and_keeps_outputs(name: str) -> None:
     for node in after.graph:
         node.metadata_props[provenance.MODULE] = f"module.of.{node.name}"
     rule = load_rule(library.path_of(name))
-    done = apply_rule(after, rule, matches=1, prover=application_prover(sizes))
+    done = apply_rule(after, rule, matches=1, prover=application_prover(sizes), sizes=sizes)
 
     check(after)
     assert f"{done.nodes_before} -> {done.nodes_after}" == headers(text)["nodes"]
@@ -95,8 +95,9 @@ def test_refuses_for_the_stated_reason(fixture: str) -> None:
     text = (FIXTURES / fixture).read_text()
     untouched, tried = model(text), model(text)
     rule = load_rule(library.path_of(fixture.split("/")[0]))
+    sizes = symbols(text)
     with pytest.raises(StepError) as caught:
-        apply_rule(tried, rule, prover=application_prover(symbols(text)), where="rewrites[3]")
+        apply_rule(tried, rule, prover=application_prover(sizes), where="rewrites[3]", sizes=sizes)
     failure = caught.value.failure
     assert headers(text)["reason"] in f"{failure.symptom}: {failure.cause}"
     assert failure.where == "rewrites[3]"

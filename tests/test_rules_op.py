@@ -157,3 +157,11 @@ def test_the_suite_holds_tensors_alone_and_constants_where_exporters_write_them(
     assert [tensor.name for tensor in reshape.model.graph.initializer] == ["shape"]
     attention = next(case for case in suite.of_ops(["Attention"]) if case.name == "test_attention_4d")
     assert len(attention.inputs) == 3
+
+
+def test_an_output_that_nobody_reads_needs_no_replacement() -> None:
+    graph = model("g (int64[4] x) => (int64[4] place) { values, first, place, counts = Unique (x) }")
+    done = apply_rule(graph, load_rule(library.path_of("unique-to-compare")), prover=application_prover())
+    check(graph)
+    assert "Unique" not in ops(graph)
+    assert done.accepted

@@ -253,6 +253,16 @@ def test_max_unpool(wider: int, seed: int) -> None:
     compare("max-unpool-to-scatter", text, {"x": real(seed, 2, 2, 2, 3), "i": indices}, reference=True)
 
 
+@settings(max_examples=20)
+@given(st.integers(1, 40), st.integers(0, 1), st.integers(1, 9), st.sampled_from(["int64", "float"]), SEEDS)
+def test_unique(count: int, ordered: int, kinds: int, dtype: str, seed: int) -> None:
+    body = f"values, i, y = Unique <sorted = {ordered}> (x)"
+    text = net(f"{dtype}[2,{count}] x", f"int64[{2 * count}] y", body)
+    x = np.random.default_rng(seed).integers(-kinds, kinds, size=(2, count))
+    feeds = {"x": x.astype(np.float32 if dtype == "float" else np.int64)}
+    compare("unique-to-compare", text, feeds)
+
+
 @settings(max_examples=10)
 @given(st.integers(1, 4), st.integers(1, 4), SEEDS)
 def test_matmul_of_a_vector(inner: int, stack: int, seed: int) -> None:

@@ -160,6 +160,16 @@ def test_max_roi_pool(height: int, width: int, rows: int, columns: int, scale: f
 
 
 @few
+@given(size, size, st.integers(-2, 1), st.sampled_from(["-65504", "-1e9", "-3.4e38"]))
+def test_mask_fill(rows: int, columns: int, axis: int, low: str) -> None:
+    text = (
+        f"g (float[{rows},{columns}] x, bool[{rows},{columns}] drop) => (float[{rows},{columns}] p)"
+        f" <float low = {{{low}}}> {{ filled = Where (drop, low, x)  p = Softmax <axis = {axis}> (filled) }}"
+    )
+    same("mask-fill-to-half-range", text)
+
+
+@few
 @given(st.integers(1, 2), st.integers(1, 2), st.integers(1, 3), st.booleans())
 def test_deform_conv(groups: int, offsets: int, kernel: int, masked: bool) -> None:
     side, taps = 7 - kernel, kernel * 2 * offsets

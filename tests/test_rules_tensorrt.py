@@ -72,6 +72,6 @@ def test_refused_before_builds_after(name: str, tmp_path: Path) -> None:
     mended |= refused if rule.types else set()  # such a rule is for every operator
     assert refused & mended or before.get("bytes") == 0, before
     for also in (name, *headers(text).get("then", "").split()):  # a rule may need another one after it
-        apply_rule(graph, load_rule(library.path_of(also)), prover=application_prover(sizes))
+        apply_rule(graph, load_rule(library.path_of(also)), prover=application_prover(sizes), sizes=sizes)
     after = build(graph, sizes, tmp_path)
     assert after.get("bytes", 0), after

@@ -247,4 +247,4 @@ def test_a_refusal_names_the_rules_that_start_from_the_op() -> None:
 
     assert library.for_op("DFT") == ("dft-to-matmul",)
     assert library.for_op("Transpose") == ("masked-assignment-to-where", "sdpa-key-transpose")
-    assert library.for_op("Unique") == ()
+    assert library.for_op("Bernoulli") == ()

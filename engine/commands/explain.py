@@ -73,6 +73,8 @@ def _pattern(data: Mapping[str, Any]) -> Iterator[str]:
         yield textwrap.indent(data["replace"].rstrip(), "  ")
     elif "apply" in data:
         yield f"puts there what {data['apply']} makes, beside the rule"
+    elif "branch" in data:
+        yield "puts there the branch that is taken"
     else:
         yield "puts there the operator's own definition in the ONNX standard"
 

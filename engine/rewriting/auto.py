@@ -54,7 +54,7 @@ def _lines(path: Path, repair: Repair, candidates: Candidates) -> tuple[tuple[st
     for name in repair.order:
         rule = load_rule(path_of(name, candidates.folder))
         try:
-            done = apply_rule(model, rule, prover=candidates.prover(rule))
+            done = apply_rule(model, rule, prover=candidates.prover(rule), sizes=candidates.axes)
         except StepError:
             continue  # an earlier line took all that it fits
         lines.append((name, len(done.accepted)))

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ def write(
         _check(draft)
         before, after = files.load(subject.path), files.load(draft)
         if not any_io:
-            _same_boundary(before, after)
+            _same_boundary(before, after, subject.reshaped)
         whole = compare(before, after, tolerance, sizes, reference, corners)
         if whole.different:
             raise StepError(f"the rewritten graph gives other outputs: {whole.why}")
@@ -91,16 +91,17 @@ def _check(draft: Path) -> None:
         ) from error
 
 
-def _same_boundary(before: ir.Model, after: ir.Model) -> None:
+def _same_boundary(before: ir.Model, after: ir.Model, reshaped: Collection[str] = ()) -> None:
     for what, olds, news in (("inputs", before.graph.inputs, after.graph.inputs),
                              ("outputs", before.graph.outputs, after.graph.outputs)):  # fmt: skip
-        old, new = _described(before, olds), _described(after, news)
+        old, new = _described(before, olds, reshaped), _described(after, news, reshaped)
         if old != new:
             raise StepError(f"the rewrites changed the {what}: {', '.join(old)} became {', '.join(new)}")
 
 
-def _described(model: ir.Model, values: Iterable[ir.Value]) -> list[str]:
-    return [f"{value.name} {value.dtype.name.lower() if value.dtype else '?'}{list(dims_of(value) or [])}"
+def _described(model: ir.Model, values: Iterable[ir.Value], reshaped: Collection[str]) -> list[str]:
+    return [f"{value.name} {value.dtype.name.lower() if value.dtype else '?'}"
+            f"{'' if value.name in reshaped else list(dims_of(value) or [])}"
             for value in values if value.name not in model.graph.initializers]  # fmt: skip
 
 

@@ -132,10 +132,17 @@ class Repair:
         return True
 
     def _refused_nodes(self, answer: Answer, ops: Mapping[str, str]) -> Iterator[str]:
-        """By name; where TensorRT names an operator only, its nodes; where it names nothing, all that have a rule."""
+        """By name; where TensorRT names an operator only, its nodes; where it names nothing, all that have a rule.
+
+        A node in a branch is followed by the If that holds it.
+        """
+        around = self.subject.around()
         for refusal in self._told(answer):
             if refusal.node in ops:
-                yield str(refusal.node)
+                node: str | None = refusal.node
+                while node is not None:
+                    yield node
+                    node = around.get(node)
             elif refusal.op:
                 yield from (node for node, op in ops.items() if op == refusal.op)
             elif _NO_TYPE not in refusal.raw:
@@ -145,13 +152,17 @@ class Repair:
         return () if answer.lacks_shapes else answer.refusals
 
     def _apply(self, rule: Rule, nodes: Sequence[str]) -> bool:
-        done, nearest = apply_at(self.subject.model, rule, nodes, self.candidates.prover(rule))
+        ranks = self.subject.ranks()
+        done, nearest = apply_at(
+            self.subject.model, rule, nodes, self.candidates.prover(rule), self.candidates.axes
+        )
         for item in done.refused:
             self.why_not[item.node, rule.name] = item.why
         if len(nodes) == 1 and not done.accepted and not done.refused:
             self.why_not[nodes[0], rule.name] = nearest
         if done.accepted:
             self._note(rule, done)
+            self.subject.note_ranks(ranks)
         return bool(done.accepted)
 
     def _ask_why(self, rule: Rule, nodes: Sequence[str]) -> bool:

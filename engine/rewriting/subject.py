@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx_ir as ir
@@ -26,6 +27,7 @@ class Subject:
         self.notes: list[str] = []
         self.profile: Profile = axis_sizes.profile(self.model, sizes)
         self.changed = False
+        self.reshaped: set[str] = set()  # outputs of which the file says another rank than they have
 
     def question(self, folder: Path) -> Question:
         """Write the graph as it is now into ``folder`` (kept for this file) and ask whether it is taken."""
@@ -50,6 +52,26 @@ class Subject:
     def node_names(self) -> dict[str, str]:
         """Operator by node name, subgraphs included."""
         return {node.name or "": node.op_type for node in self.model.graph.all_nodes()}
+
+    def around(self) -> dict[str, str]:
+        """By the name of a node in a subgraph: the node that holds the subgraph."""
+        found: dict[str, str] = {}
+        for node in self.model.graph.all_nodes():
+            for attribute in node.attributes.values():
+                if attribute.type == ir.AttributeType.GRAPH:
+                    found |= {inner.name or "": node.name or "" for inner in attribute.as_graph()}
+        return found
+
+    def note_ranks(self, before: Mapping[str, int | None]) -> None:
+        """Say of which outputs the rank is another one than ``before``, by name."""
+        for name, rank in self.ranks().items():
+            if rank != before[name]:
+                self.reshaped.add(name)
+                self.notes.append(f"output '{name}' has {rank} axes; the file said {before[name]}")
+
+    def ranks(self) -> dict[str, int | None]:
+        outputs = self.model.graph.outputs
+        return {value.name or "": None if value.shape is None else len(value.shape) for value in outputs}
 
 
 def opened(path: Path, sizes: Sizes) -> Subject | Problem:

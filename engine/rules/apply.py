@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import onnx_ir as ir
 
 from engine.errors import StepError
-from engine.graph import provenance
+from engine.graph import filled, provenance
 from engine.graph.fresh import Names
-from engine.rules import by_type, definition, fragment, python_rule
+from engine.rules import branches, by_type, definition, fragment, python_rule
 from engine.rules.applications import Application, Applications, Prover, Refusal
 from engine.rules.interval import Known
 from engine.rules.language import Rule
@@ -33,24 +33,29 @@ def apply_rule(
     matches: int | None = None,
     prover: Prover | None,
     where: str = "rewrites[0]",
+    sizes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Applications:
     """Rewrite ``model`` in place. ``prover`` judges every match; None accepts them unproven.
 
     Raises StepError when the rule matches nothing, is refused everywhere, or was accepted another number
-    of times than ``matches``; the graph must then be thrown away.
+    of times than ``matches``; the graph must then be thrown away. ``sizes`` are those that a symbolic axis may have.
     """
     _check_opset(model, rule, where)
     if rule.types:
         done, nearest = by_type.apply_types(model, rule, prover)
     else:
-        done, miss = _sweep(model, rule, prover, None, where)
+        done, miss = _sweep(model, rule, prover, None, where, sizes)
         nearest = str(miss or "")
     _check_count(rule, list(done.accepted), list(done.refused), nearest, matches, where)
     return done
 
 
 def apply_at(
-    model: ir.Model, rule: Rule, nodes: Collection[str], prover: Prover | None
+    model: ir.Model,
+    rule: Rule,
+    nodes: Collection[str],
+    prover: Prover | None,
+    sizes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> tuple[Applications, str]:
     """Rewrite ``model`` in place where a match holds one of ``nodes`` (by name), and nowhere else.
 
@@ -60,21 +65,24 @@ def apply_at(
     if not rule.allows(opset):
         count = _count(model)
         return Applications(rule.name, (), (), count, count), _opset_words(rule, opset)
-    done, nearest = _sweep(model, rule, prover, frozenset(nodes), "")
+    done, nearest = _sweep(model, rule, prover, frozenset(nodes), "", sizes)
     return done, str(nearest) if nearest and nearest.near else ""
 
 
 def _sweep(
-    model: ir.Model, rule: Rule, prover: Prover | None, at: frozenset[str] | None, where: str
-) -> tuple[Applications, Miss | None]:
+    model: ir.Model, rule: Rule, prover: Prover | None, at: frozenset[str] | None, where: str,
+    sizes: Mapping[str, tuple[int, ...]] | None,
+) -> tuple[Applications, Miss | None]:  # fmt: skip
     graphs = _graphs(model)
     before = sum(map(len, graphs))
     accepted: list[Application] = []
     refused: list[Refusal] = []
     nearest: Miss | None = None
-    known = Known()
+    known = Known(sizes)
     limit = before * max(1, len(rule.ops))
     for graph in graphs:
+        if rule.branch and accepted and graph not in _graphs(model):
+            continue  # a branch that was not taken, or whose nodes stand elsewhere now
         miss = _rewrite(model, graph, rule, prover, known, accepted, refused, limit, where, at)
         nearest = miss if nearest is None or (miss and miss.rank > nearest.rank) else nearest
     after = _count(model) if accepted else before
@@ -145,22 +153,28 @@ def _attempt(
     name, module = root.name or "", root.metadata_props.get(provenance.MODULE, "")
     before = fragment.cut(match, model.opset_imports)
     try:
-        after = replacement(match, before)
+        after = replacement(match, before, known.sizes)
     except RefusedError as error:
         return Refusal(name, module, str(error))
     proof = prover(match, before, after, known) if prover else None
     if proof is not None and not proof.equal:
         return Refusal(name, module, f"not proven equal: {proof.why}")
     nodes = {node: node.name or "" for node in match.nodes}
+    followers = branches.followers(match, after) if match.rule.branch else []
     added = splice(match, after, names)
+    if followers:
+        branches.forget(followers)
+        filled.fill(model)
     removed = tuple(text for node, text in nodes.items() if node.graph is None)
     return Application(name, module, removed, tuple(node.name or "" for node in added), proof)
 
 
-def replacement(match: Match, before: ir.Model) -> ir.Model:
+def replacement(match: Match, before: ir.Model, sizes: Mapping[str, tuple[int, ...]]) -> ir.Model:
     """The model that takes the place of ``before``, types filled in. Raises RefusedError."""
     if match.rule.definition:
         after = definition.body(before)
+    elif match.rule.branch:
+        after = branches.taken(before, branches.decided(match.root, sizes))
     elif match.rule.replace is None:
         after = python_rule.replacement(match, before)
     else:

@@ -12,6 +12,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from engine.rules import branches
 from engine.rules.equality import attribute_of
 from engine.rules.language import Rule
 from engine.rules.pattern import Pattern, PatternNode
@@ -22,8 +23,17 @@ _SUBGRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 def bind(
     rule: Rule, node: ir.Node, opset: int | None
-) -> tuple[Rule, dict[str, ir.Value | None], dict[str, Any]] | str:
-    """The rule with a pattern for ``node``, the values and the attributes; or why it cannot have one."""
+) -> tuple[Rule, tuple[ir.Node, ...], dict[str, ir.Value | None], dict[str, Any]] | str:
+    """The rule with a pattern for ``node``, its nodes, the values and the attributes; or why it cannot have one."""
+    if rule.branch:
+        found = branches.bind(node)
+        if isinstance(found, str):
+            return found
+        pattern, nodes, values = found
+        stay: Mapping[str, Mapping[str, Any]] = {
+            name: {"shared": True} for name in values if name.startswith("inner_")
+        }
+        return replace(rule, match=pattern, where={**rule.where, **stay}), nodes, values, {}
     schema = schema_of(node.op_type, opset)
     if schema is None:
         return f"opset {opset} has no {node.op_type}"
@@ -36,19 +46,24 @@ def bind(
     values = {**inputs, **outputs}
     taken = tuple(name for name, value in inputs.items() if value is not None)
     made = tuple(name for name, value in outputs.items() if value is not None)
+    used = tuple(name for name in made if _used(outputs[name]))
     pattern = Pattern(
         taken,
-        made,
+        used or made,  # what nobody reads need not be replaced
         (PatternNode(node.op_type, node.domain, tuple(n if n in taken else "" for n in inputs),
                      tuple(n if n in made else "" for n in outputs), {}),),
     )  # fmt: skip
     attributes = {name: attribute_of(node, name, opset) for name in {*schema.attributes, *node.attributes}}
-    return replace(rule, match=pattern), values, attributes
+    return replace(rule, match=pattern), (node,), values, attributes
 
 
 def _named(values: Any, formals: Any) -> dict[str, ir.Value | None]:
     """Values by formal name. An input and an output of one name (as in Dropout's ancestors) do not occur."""
     return dict(zip(_numbered(formals, len(values)), values, strict=False))
+
+
+def _used(value: ir.Value | None) -> bool:
+    return value is not None and (bool(value.uses()) or value.is_graph_output())
 
 
 def _numbered(formals: Any, count: int) -> Iterator[str]:

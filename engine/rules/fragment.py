@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from engine.rules import branches
 from engine.rules.constants import dims_of, element_type, tensor_of
 from engine.rules.match import Match
 from engine.rules.pattern import Capture, Pattern, PatternNode
@@ -34,7 +35,7 @@ def canonical(match: Match) -> dict[str, str]:
 def cut(match: Match, imports: Mapping[str, int]) -> ir.Model:
     """A copy of the matched nodes: what the pattern takes in are inputs, or initializers where constant."""
     pattern = match.rule.match
-    copies = {match.values[name]: boundary(match, name) for name in dict.fromkeys(canonical(match).values())}
+    copies = {match.value(name): boundary(match, name) for name in dict.fromkeys(canonical(match).values())}
     for name in pattern.constants:
         value = match.values.get(name)
         if value is not None and value not in copies:
@@ -48,20 +49,21 @@ def cut(match: Match, imports: Mapping[str, int]) -> ir.Model:
         ]
         copies |= dict(zip(node.outputs, outputs, strict=True))
         inputs = [copies[value] if value is not None else None for value in node.inputs]
-        attributes = [_attribute(one, copies) for one in node.attributes.values()]
+        copied = branches.copied if match.rule.branch else _attribute
+        attributes = [copied(one, copies) for one in node.attributes.values()]
         nodes.append(ir.Node(node.domain, node.op_type, inputs, attributes, outputs=outputs))
     results = [copies[match.value(name)] for name in pattern.outputs]
     return _model(copies.values(), results, nodes, imports)
 
 
-def _attribute(attribute: ir.Attr, copies: Mapping[ir.Value | None, ir.Value]) -> ir.Attr:
+def _attribute(attribute: ir.Attr, copies: Mapping[ir.Value, ir.Value]) -> ir.Attr:
     """A subgraph gets a copy that reads the copies of what it reads."""
     if attribute.type != ir.AttributeType.GRAPH:
         return attribute
     graph = attribute.as_graph().clone(allow_outer_scope_values=True)
     for node in graph.all_nodes():
         for index, value in enumerate(node.inputs):
-            if value in copies:
+            if value is not None and value in copies:
                 node.replace_input_with(index, copies[value])
     return ir.AttrGraph(attribute.name, graph)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -24,8 +25,12 @@ class Interval:
 
 
 class Known(dict[ir.Value, Interval]):
-    """Bounds found so far on one graph, and why there are none for the values in ``unbounded``."""
+    """Bounds found so far on one graph, and why there are none for the values in ``unbounded``.
 
-    def __init__(self) -> None:
+    ``sizes`` are what the symbolic axes of the graph may have, where somebody said it.
+    """
+
+    def __init__(self, sizes: Mapping[str, tuple[int, ...]] | None = None) -> None:
         super().__init__()
+        self.sizes = dict(sizes or {})
         self.unbounded: dict[ir.Value, str] = {}

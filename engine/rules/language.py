@@ -74,7 +74,8 @@ class Rule:
     """One rewrite rule. ``opset`` is the lowest and highest that its texts mean the same in (None: open).
 
     With ``ops`` it is for any node of these operators, ``match`` is empty, and every node gets a pattern of
-    its own (:mod:`engine.rules.by_op`). ``definition``: the replacement is the standard's function body. With
+    its own (:mod:`engine.rules.by_op`). ``definition``: the replacement is the standard's function body;
+    ``branch``: it is the branch that an If takes (:mod:`engine.rules.branches`). With
     ``upstream`` a match holds what the node is computed from as well (:mod:`engine.rules.upstream`). With
     ``types`` it is for the whole graph, which computes in the wider ones (:mod:`engine.rules.by_type`).
     """
@@ -94,6 +95,7 @@ class Rule:
     definition: bool = False
     types: Mapping[str, str] = field(default_factory=dict)
     upstream: bool = False
+    branch: bool = False
 
     @property
     def anchors(self) -> tuple[tuple[str, str], ...]:
@@ -166,6 +168,7 @@ def load_rule(path: Path, shown: str | None = None) -> Rule:
         definition=data.get("definition", False),
         types=types,
         upstream=data.get("upstream", False),
+        branch=data.get("branch", False),
     )
 
 

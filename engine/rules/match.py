@@ -107,7 +107,9 @@ class Search:
         match = next(self._at(node, trail, taken), None)
         if match is None and (self.nearest is None or trail.rank > self.nearest.rank):
             total = len(self.rule.match.nodes) or 1
-            self.nearest = Miss(f"{node.name} ({node.op_type})", trail.matched, total, trail.reason, trail.rank)
+            self.nearest = Miss(
+                f"{node.name} ({node.op_type})", trail.matched, total, trail.reason, trail.rank
+            )
         return match
 
     def _at(self, node: ir.Node, trail: Trail, taken: Collection[ir.Node]) -> Iterator[Match]:
@@ -134,11 +136,11 @@ class Search:
         if isinstance(bound, str):
             trail.note(State(), f"it {bound}", right_operator=True)
             return
-        rule, values, attributes = bound
-        state = State({0: node}, values, attributes)
+        rule, nodes, values, attributes = bound
+        state = State(dict(enumerate(nodes)), values, attributes)
         reason = by_op.refusal(rule.where, values) or _refusal(rule, state, self.known, taken)
         if reason is None:
-            yield Match(rule, (node,), values, attributes)
+            yield Match(rule, nodes, values, attributes)
         else:
             trail.note(state, reason)
 

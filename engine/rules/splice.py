@@ -127,7 +127,8 @@ def _take_over(old: ir.Value, new: ir.Value, names: Names) -> None:
     """``new`` becomes ``old``: its users, name, type and shape, and its place among the graph outputs."""
     name = old.name
     new.type = old.type or new.type
-    new.shape = old.shape if old.shape is not None else new.shape
+    if old.shape is not None and (new.shape is None or len(new.shape) == len(old.shape)):
+        new.shape = old.shape  # an If may have said the rank of its other branch
     old.replace_all_uses_with(new, replace_graph_outputs=True)
     old.name = names.fresh(f"{name}/replaced")
     new.name = name
@@ -140,6 +141,7 @@ def _share(old: ir.Value, new: ir.Value, match: Match, names: Names) -> list[ir.
         return []
     name = names.fresh(f"{_stem(match)}/Identity")
     copy = ir.Node("", "Identity", [new], name=name, metadata_props=_provenance(match))
+    copy.outputs[0].type, copy.outputs[0].shape = new.type, new.shape
     producer = new.producer()
     graph = graph_of(match.root)
     if producer is not None and producer.graph is graph:

@@ -89,7 +89,10 @@ def _automatic(context: Context) -> Done:
     ]  # fmt: skip
     if found.model is None:
         before = sum(1 for graph in files.load(context.graph).graphs() for _ in graph)
-        return Done(facts={"applied": [], "nodes_before": before, "nodes_after": before, **facts}, issues=tuple(issues))
+        return Done(
+            facts={"applied": [], "nodes_before": before, "nodes_after": before, **facts},
+            issues=tuple(issues),
+        )
     applied = [
         {"rule": used.rule, "count": used.times, "nodes_before": used.nodes_before, "nodes_after": used.nodes_after,
          "error": f"{used.max_abs:.2g}", "cases": used.cases, "refused": [], "at": list(used.at),
@@ -134,7 +137,7 @@ def _apply(model: Any, rewrite: PlannedRewrite, rule: Rule, index: int, plan: Pl
 
     axes = {name: tuple(dict.fromkeys((axis.min, axis.opt, axis.max))) for name, axis in plan.axes.items()}
     prover = application_prover(axes)
-    return apply_rule(model, rule, matches=rewrite.matches, prover=prover, where=f"rewrites[{index}]")
+    return apply_rule(model, rule, matches=rewrite.matches, prover=prover, where=f"rewrites[{index}]", sizes=axes)
 
 
 def _facts(done: Applications, rewrite: PlannedRewrite) -> dict[str, Any]:
