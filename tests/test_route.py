@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import stat
 import sys
@@ -22,7 +23,7 @@ from engine import intake, interpret, route, workspace
 from engine.digests import digest_file
 from engine.errors import Exit
 from engine.values import StepResult
-from tests.conftest import ROOT, Cli, record_of
+from tests.conftest import MODEL, RECIPE, ROOT, Cli, dedent, record_of
 
 SECTIONS = (
     "**Verdict:", "## What ran", "## What did not run, and why", "## Issue log", "## Parity",
@@ -223,6 +224,53 @@ def signed(result: StepResult, out: Path) -> StepResult:
     return replace(result, artifacts=artifacts)
 
 
+GROUPS = ("torch", "graph", "lower")
+
+
+@pytest.fixture(scope="module")
+def ported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dict[str, StepResult]]]:
+    """The toy run once up to the build: the files and results that there are after each group of steps."""
+    home, found = tmp_path_factory.mktemp("ported"), {}
+    (home / "recipe.yaml").write_text(dedent(RECIPE))
+    (home / "model.py").write_text(dedent(MODEL))
+    original = interpret.run_group
+
+    def run_group(state: Any, group: str, steps: Any) -> None:
+        original(state, group, steps)
+        found[group] = (home / group, dict(state.results))
+        shutil.copytree(state.out, home / group)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interpret, "run_group", run_group)
+        outcome = route.run(home, None, "rehearse", (), silent)
+    assert outcome.exit_code == Exit.ACCEPTED, outcome.message
+    assert tuple(found) == GROUPS
+    return found
+
+
+@pytest.fixture
+def starts_after(
+    ported: dict[str, tuple[Path, dict[str, StepResult]]], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], None]:
+    """Runs of the toy take what the groups up to this one made from ``ported``; what follows is run."""
+
+    def install(last: str) -> None:
+        original = interpret.run_group
+
+        def run_group(state: Any, group: str, steps: Any) -> None:
+            if group not in GROUPS[: GROUPS.index(last) + 1]:
+                original(state, group, steps)
+                return
+            files, results = ported[group]
+            shutil.copytree(files, state.out, dirs_exist_ok=True)
+            for step in steps:
+                state.keep(results[step.name])
+
+        monkeypatch.setattr(interpret, "run_group", run_group)
+
+    return install
+
+
 @pytest.fixture
 def tampered(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Tamper], None]:
     """Change files between two groups of steps, as a faulty tool would."""
@@ -247,9 +295,14 @@ def tampered(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Tamper], None]:
      (extra_output, "nobody asked for"), (wrong_shape, "shape [1, 1, 4]")],
 )  # fmt: skip
 def test_a_changed_graph_is_noticed_by_parity(
-    tamper: Tamper, word: str, toy: Callable[..., Path], tampered: Callable[[str, Tamper], None]
+    tamper: Tamper,
+    word: str,
+    toy: Callable[..., Path],
+    starts_after: Callable[[str], None],
+    tampered: Callable[[str, Tamper], None],
 ) -> None:
     folder = toy()
+    starts_after("torch")
     tampered("torch", tamper)
     outcome = route.run(folder, None, "score", (), silent)
     assert outcome.exit_code == Exit.NOT_ACCEPTED, outcome.message
@@ -283,12 +336,13 @@ def test_dropped_output_is_noticed(toy: Callable[..., Path], tampered: Callable[
 
 
 def test_fp16_that_is_fp32_in_the_parsed_network_is_an_error(
-    toy: Callable[..., Path], tampered: Callable[[str, Tamper], None]
+    toy: Callable[..., Path], starts_after: Callable[[str], None], tampered: Callable[[str, Tamper], None]
 ) -> None:
     def swap(out: Path) -> None:
         (out / "onnx" / "lower.onnx").write_bytes((out / "onnx" / "export.onnx").read_bytes())
 
     folder = toy()
+    starts_after("lower")
     tampered("lower", swap)
     outcome = route.run(folder, None, "build", (), silent)
     assert outcome.exit_code == Exit.STEP_FAILED
@@ -340,18 +394,38 @@ DEEDS = {
 
 @pytest.mark.parametrize("deed", DEEDS)
 def test_worker_that_dies(
-    deed: str, toy: Callable[..., Path], cli: Callable[..., Cli], tmp_path: Path
+    deed: str, toy: Callable[..., Path], starts_after: Callable[[str], None], tmp_path: Path
 ) -> None:
+    folder, words = dying(deed, toy, tmp_path)
+    starts_after("lower")
+    outcome = route.run(folder, None, "build", (), silent)
+    assert outcome.exit_code == Exit.STEP_FAILED, outcome.message
+    assert_told(folder, outcome.message, words)
+
+
+def test_worker_that_dies_on_the_command_line(
+    toy: Callable[..., Path], cli: Callable[..., Cli], tmp_path: Path
+) -> None:
+    folder, words = dying("segfault", toy, tmp_path)
+    done = cli("run", folder, "--until", "build")
+    assert done.code == 3, done.text
+    assert_told(folder, done.text, words)
+
+
+def dying(deed: str, toy: Callable[..., Path], tmp_path: Path) -> tuple[Path, str]:
+    """The toy with a TensorRT that dies in the build; what must be said about it."""
     code, words = DEEDS[deed]
     fake = tmp_path / "python"
     fake.write_text(FAKE.format(python=sys.executable, root=str(ROOT), deed=code))
     fake.chmod(fake.stat().st_mode | stat.S_IEXEC)
     limits = ", time_limit_s: 2" if deed == "hang" else ", memory_limit_mib: 128" if deed == "memory" else ""
     folder = toy(("build: {target: sm89}", f"build: {{toolchain: 'path:{fake}', target: sm89{limits}}}"))
-    done = cli("run", folder, "--until", "build")
-    assert done.code == 3, done.text
-    assert words in done.text
-    assert "recipe.yaml:" in done.text
+    return folder, words
+
+
+def assert_told(folder: Path, text: str, words: str) -> None:
+    assert words in text
+    assert "recipe.yaml:" in text
     report = (folder / "PORT_REPORT.md").read_text()
     assert "TensorRT: fusing node_42" in report
     assert words in report
@@ -360,7 +434,9 @@ def test_worker_that_dies(
     assert record_of(folder)["failed_step"] == "build"
 
 
-def test_no_toolchain_is_no_acceptance(toy: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_toolchain_is_no_acceptance(
+    toy: Callable[..., Path], starts_after: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from engine import toolchain
     from engine.errors import RecipeError
 
@@ -372,6 +448,7 @@ def test_no_toolchain_is_no_acceptance(toy: Callable[..., Path], monkeypatch: py
         raise RecipeError("no TensorRT here", hint="pip install 'portwright[cpu]'")
 
     monkeypatch.setattr(toolchain, "resolve", none)
+    starts_after("lower")
     with workspace.claim(folder):
         done = interpret.run(planned, folder, "build", silent)
     monkeypatch.setattr(toolchain, "resolve", real)
@@ -405,9 +482,14 @@ def test_interrupt_keeps_the_record(toy: Callable[..., Path], tmp_path: Path) ->
 
 @pytest.fixture(scope="module")
 def minilm(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """MiniLM-L6 with its real weights, to the end."""
-    out = tmp_path_factory.mktemp("minilm")
-    outcome = route.run(ROOT / "recipes" / "minilm-l6", out, "score", (), silent)
+    """MiniLM-L6 with its real weights, to the end; no figure of speed is looked at, so few rounds are timed."""
+    source, home = ROOT / "recipes" / "minilm-l6", tmp_path_factory.mktemp("minilm")
+    shutil.copy(source / "model.py", home)
+    text = (source / "recipe.yaml").read_text()
+    assert "bench:" not in text
+    (home / "recipe.yaml").write_text(f"{text}\nbench: {{rounds: 2, warmup: 1}}\n")
+    out = home / "port"
+    outcome = route.run(home, out, "score", (), silent)
     assert outcome.exit_code == Exit.ACCEPTED, outcome.message
     record: dict[str, Any] = json.loads((out / "record.json").read_text())
     return {item["step"]: item for item in record["results"]} | {"record": record, "report": outcome.report}
