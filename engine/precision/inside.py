@@ -30,11 +30,11 @@ class Inside:
     hidden: int
 
 
-def inside(model: ir.Model, layers: Sequence[FusedLayer], unread: int = 0) -> Inside:
-    """The values of ``model`` that are inside one layer. With ``unread`` lines in the plan there are none: each of
-    them may be a layer that shares a node with another one.
+def inside(model: ir.Model, layers: Sequence[FusedLayer]) -> Inside:
+    """The values of ``model`` that are inside one layer. ``layers`` must be all of the plan: a layer left out may
+    share a node with another one.
     """
-    homes = {} if unread else _homes(layers)
+    homes = _homes(layers)
     found, border, hidden = set[str](), 0, 0
     for node in model.graph:
         home = homes.get(node.name or "")

@@ -115,3 +115,14 @@ def state_of(watch: Watch, outputs: Mapping[str, Array], masks: Collection[float
         if watch.rounds
         else False,
     )
+
+
+def behind(value: ir.Value) -> ir.Value:
+    """What is read of ``value`` in the shadow: the value behind its rounding, named as in the lowered graph."""
+    current = value
+    if value.producer() is not None:
+        while following := [
+            node for node, _ in current.uses() if node.metadata_props.get(ROUND) in {"down", "up"}
+        ]:
+            current = following[0].outputs[0]
+    return current

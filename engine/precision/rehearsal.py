@@ -17,7 +17,7 @@ from engine.precision import sums
 from engine.precision.formats import PRECISIONS, Precision
 from engine.precision.ops import moves_data
 from engine.precision.prepare import Names
-from engine.precision.ranges import State, Watch, instrument, mask_values, state_of
+from engine.precision.ranges import State, Watch, behind, instrument, mask_values, state_of
 from engine.precision.selectors import module_of
 from engine.precision.shadow import ROUND, build_shadow
 from engine.precision.sums import Sum
@@ -123,7 +123,7 @@ def _judge(lowered: ir.Model, watches: Collection[Watch], states: Mapping[ir.Val
         node, state = watch.value.producer(), states[watch.value]
         if node is None:
             continue
-        name = _name(watch.value)
+        name = behind(watch.value).name or ""
         about = (node.name or "", node.op_type, module_of(node), name)
         dtype = types.get(name) or ir.DataType.FLOAT
         infinite = state.above or state.below
@@ -161,14 +161,3 @@ def _root(value: ir.Value) -> ir.Value:
     ):
         value = maker.inputs[0]
     return value
-
-
-def _name(value: ir.Value) -> str:
-    """The value's name in the lowered graph: what stands behind its rounding has it."""
-    current = value
-    if value.producer() is not None:
-        while following := [
-            node for node, _ in current.uses() if node.metadata_props.get(ROUND) in {"down", "up"}
-        ]:
-            current = following[0].outputs[0]
-    return current.name or ""
