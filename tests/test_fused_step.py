@@ -109,7 +109,7 @@ def test_one_issue_for_modules_that_differ_by_a_number() -> None:
     # sqrt(4096) * 2**-11 * 100 / 10 = 0.3125
     [text] = told(Limits(rel_l2=0.1), long("layer.0.dense"), long("layer.1.dense"), long("layer.1.dense"))
     assert "sums in layer.*.dense may not bear FP16 accumulation: MatMul of 4096 terms" in text
-    assert "expected error 0.31 of the largest result; accept.engine.rel_l2 allows 0.1" in text
+    assert "an error up to about 0.31 of the largest result; accept.engine.rel_l2 allows 0.1" in text
     assert text.endswith("at shape opt and 1 more")
     assert len(told(Limits(rel_l2=0.1), long("encoder"), long("decoder"))) == 2
 

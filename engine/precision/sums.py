@@ -50,7 +50,10 @@ class Sum:
 
     @property
     def error(self) -> float:
-        """What FP16 accumulation is expected to add, relative to the largest result; zero for short sums."""
+        """What FP16 accumulation may add, relative to the largest result; zero for short sums.
+
+        The probable bound: where terms cancel, as in a trained layer, the error itself is several times smaller.
+        """
         if self.length <= LONG or not self.result:
             return 0.0
         return math.sqrt(self.length) * _UNIT * self.total / self.result

@@ -165,7 +165,7 @@ def _summed(where: str, items: Sequence[tuple[Sum, str]], limit: float, metric: 
     harm = (
         f"partial sums may reach {number(worst.total)} and FP16 ends at 65504; the result is {number(worst.result)}"
         if over
-        else f"expected error {number(worst.error)} of the largest result; {metric} allows {number(limit)}"
+        else f"an error up to about {number(worst.error)} of the largest result; {metric} allows {number(limit)}"
     )
     more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
     return Issue(
