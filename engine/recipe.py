@@ -21,6 +21,7 @@ FloatType = Literal["fp32", "fp16", "bf16"]
 Exporter = Literal["dynamo", "torchscript", "both"]
 Simplify = Literal["none", "onnxsim"]
 IoPolicy = Literal["keep", "lower"]
+Rounding = Literal["every-op", "plan"]
 Padding = Literal["right", "left", "mixed", "none"]
 Layout = Literal["chw", "hwc"]
 Source = Literal[
@@ -231,6 +232,7 @@ class Accept:
     fusion: Fusion | None = None
     engine_mib: float | None = None
     rounding: float | None = None
+    rehearsal: Rounding | None = None
 
 
 @dataclass(frozen=True)

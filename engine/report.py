@@ -91,10 +91,7 @@ def view(record: Record, verdict: Verdict, prefix: str, beside: Path) -> dict[st
         "noise": record.facts("stress").get("noise", ""),
         "located": hard.located(record.facts("parity")),
         "exporters": report_tables.exporters(record),
-        "rehearsal": report_tables.compared(record.result("rehearse")),
-        "half": report_tables.half(record),
-        "half_missing": [f"{shape}: {text}" for shape, text in record.facts("source").get("half", {}).items()
-                         if text != "run"],
+        "rehearsal": report_tables.rehearsal(record),
         "rewrites": record.facts("rewrite").get("applied", []),
         "precision": report_tables.precision(record),
         "build": report_tables.build(build, record, prefix),
@@ -197,6 +194,8 @@ def _outcome(result: StepResult) -> str:
         return f"{len(comparisons(result))} comparisons, {hard_ones} on hard inputs"
     if result.step == "rehearse":
         return f"{len(comparisons(result))} comparisons"
+    if result.step == "fused":
+        return f"{len(comparisons(result))} comparisons; {facts['inside']} values not rounded"
     if result.step == "lower":
         types = ", ".join(f"{count} {kind}" for kind, count in sorted(facts["node_types"].items()))
         return f"float nodes: {types or 'none'}; {facts['casts']} casts"

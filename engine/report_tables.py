@@ -27,7 +27,16 @@ def _comparison(item: Comparison) -> dict[str, str]:
         "rel_l2": number(item.rel_l2),
         "cosine": number(item.cosine),
         "problem": item.problem,
+        "noise": _noise(item),
     }
+
+
+def _noise(item: Comparison) -> str:
+    """The reference's own rounding error, and what part of the error that is."""
+    if item.noise is None:
+        return "not run"
+    part = f" ({100 * item.noise / item.max_abs:.2g} %)" if item.max_abs else ""
+    return number(item.noise) + part
 
 
 def exporters(record: Record) -> list[dict[str, str]]:
@@ -47,6 +56,59 @@ def half(record: Record) -> list[dict[str, str]]:
     result = record.result("rehearse")
     plain: Any = result.measurements.get("half", []) if result else []
     return [_comparison(Comparison(**item)) for item in plain]
+
+
+def rehearsal(record: Record) -> dict[str, Any]:
+    """Both rehearsals and what the instrumented runs found; empty where the first one was not run."""
+    result = record.result("rehearse")
+    if result is None or result.status != "ok":
+        return {}
+    source, growth = record.facts("source"), result.measurements["growth"]
+    return {
+        "rows": compared(result),
+        "judged": _judged(record),
+        "fused": _fused(record),
+        "half": half(record),
+        "half_missing": _missing(source.get("half", {})),
+        "noise_missing": _missing(source.get("fp64", {})),
+        "probed": [f"{shape} ({count} tensors)" if isinstance(count, int) else f"{shape}: not run: {count}"
+                   for shape, count in result.facts["probed"].items()],
+        "ranges": [item | {"shapes": ", ".join(item["shapes"]), "module": item["module"] or "-"}
+                   for item in result.facts["ranges"]],
+        "growth": growth | {"rows": [_grown(item) for item in growth["modules"]]},
+    }  # fmt: skip
+
+
+def _missing(told: Mapping[str, str]) -> list[str]:
+    """Per reason the shapes at which a further reference was not run."""
+    reasons: dict[str, list[str]] = {}
+    for shape, text in told.items():
+        if text != "run":
+            reasons.setdefault(text, []).append(shape)
+    return [f"{', '.join(shapes)}: {text}" for text, shapes in reasons.items()]
+
+
+def _judged(record: Record) -> str:
+    """Which of the two rehearsals the verdict is about."""
+    if record.plan.accept.rehearsal != "plan":
+        return "the first"
+    result = record.result("fused")
+    return "the second" if result is not None and result.status == "ok" else "the first, for want of the second"
+
+
+def _fused(record: Record) -> dict[str, Any]:
+    result = record.result("fused")
+    if result is None or result.status != "ok":
+        why = result.why if result is not None else "it comes after the build"
+        return {"rows": [], "why": why}
+    facts = result.facts
+    counts = {key: facts[key] for key in ("inside", "border", "hidden")}
+    return {"rows": compared(result), "why": "", "all": sum(counts.values()), **counts}
+
+
+def _grown(item: Mapping[str, Any]) -> dict[str, str]:
+    errors = {key: "not finite" if item[key] is None else number(item[key]) for key in ("before", "after")}
+    return {"module": item["module"], "value": item["value"], **errors}
 
 
 def precision(record: Record) -> dict[str, Any]:

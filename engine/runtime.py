@@ -19,13 +19,18 @@ _WEIGHTS_IN = "session.model_external_initializers_file_folder_path"
 
 
 def session(
-    path: Path, providers: Sequence[str] = CPU, optimise: bool = False, prepack: bool = True
+    path: Path,
+    providers: Sequence[str] = CPU,
+    optimise: bool = False,
+    prepack: bool = True,
+    as_written: bool = False,
 ) -> onnxruntime.InferenceSession:
     """Open a graph on exactly ``providers``.
 
     ONNX Runtime drops a provider that it cannot start, with at most a warning; here that is a
     StepError. ``optimise=False`` keeps it from fusing or reordering what is to be judged, and products of 8-bit
-    integers from being cut.
+    integers from being cut. ``as_written`` runs the nodes in the order of the file, so that a tensor lives no longer
+    than the file lets it; otherwise what leads to no other node may come last.
     """
     import onnxruntime as ort
 
@@ -37,6 +42,8 @@ def session(
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimise else level.ORT_DISABLE_ALL
     if not prepack:
         options.add_session_config_entry("session.disable_prepacking", "1")
+    if as_written:
+        options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
     missing = [name for name in providers if name not in ort.get_available_providers()]
     if missing:
         raise _fell_back(providers, ort.get_available_providers())

@@ -5,9 +5,10 @@ Imported only inside the step host; torch is imported at the top on purpose.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from engine.errors import StepError
 from engine.plan import Plan
 from engine.samples import Array
 from engine.schema import nearest
+
+_MOST_IN_FP64 = 300_000_000  # parameters; beyond it a copy takes more memory than it is worth
 
 
 class Port(torch.nn.Module):
@@ -154,6 +157,26 @@ def call(
         if not np.array_equal(tensor.float().numpy(), inputs[name].astype(np.float32), equal_nan=True):
             port.modified.add(name)
     return {name: _numpy(value) for name, value in zip(port.outputs, outputs, strict=True)}
+
+
+def double(port: Port) -> tuple[Callable[[Mapping[str, Array], str], dict[str, Array]] | None, str]:
+    """The model in FP64 as ``call(inputs, shape)`` and "run", or None and why there is none."""
+    if sum(parameter.numel() for parameter in port.parameters()) > _MOST_IN_FP64:
+        return None, "not run: too many parameters for a copy in FP64"
+    try:
+        copied = copy.deepcopy(port).double()
+    except (RuntimeError, TypeError, NotImplementedError) as error:
+        return None, f"not run: the model cannot be copied: {error}"
+
+    def run(inputs: Mapping[str, Array], shape: str) -> dict[str, Array]:
+        usual = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            return call(copied, inputs, shape, torch.float64)
+        finally:
+            torch.set_default_dtype(usual)
+
+    return run, "run"
 
 
 def _numpy(value: torch.Tensor) -> Array:

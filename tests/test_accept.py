@@ -171,3 +171,34 @@ def test_fusion_bounds(fusion: dict[str, int], passes: bool) -> None:
 def test_engine_size() -> None:
     big = replace(BUILT, facts=BUILT.facts | {"engine_bytes": 13 * 2**20})
     assert not accept.judge(record(compared("parity", GOOD), compared("rehearse", GOOD), big)).accepted
+
+
+def by_plan(*results: StepResult) -> Record:
+    done = record(*results)
+    return replace(done, plan=replace(done.plan, accept=replace(done.plan.accept, rehearsal="plan")))
+
+
+def rehearsed(done: Record) -> set[tuple[str, str]]:
+    return {
+        (claim.status, claim.evidence) for claim in accept.judge(done).claims if "(rehearsed)" in claim.name
+    }
+
+
+def test_the_rehearsal_that_the_recipe_names_is_judged() -> None:
+    bad = replace(GOOD, max_abs=9.0, mean_abs=9.0, rel_l2=0.9, cosine=0.2, argmax=0.02)
+    one, other = compared("rehearse", bad), compared("fused", GOOD)
+    assert rehearsed(record(one, BUILT, other)) == {("fail", "rehearsed")}
+    assert rehearsed(by_plan(one, BUILT, other)) == {("pass", "rehearsed by the plan")}
+    assert rehearsed(by_plan(compared("rehearse", GOOD), BUILT, compared("fused", bad))) == {
+        ("fail", "rehearsed by the plan")
+    }
+
+
+def test_without_a_plan_the_rehearsal_that_rounds_more_decides() -> None:
+    none = StepResult("fused", "not-run", "the build printed no fused plan")
+    bad = compared("rehearse", Comparison("y", "min", "missing"))
+    found = rehearsed(by_plan(bad, BUILT, none))
+    assert found == {("fail", "rehearsed, every op (the build printed no fused plan)")}
+    assert rehearsed(by_plan(compared("rehearse", GOOD))) == {
+        ("pass", "rehearsed, every op (stopped after rehearse)")
+    }

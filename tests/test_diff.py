@@ -97,6 +97,8 @@ CASES: list[tuple[list[tuple[str, str]], list[str], str]] = [
     ([('">= 6"', '">= 5"')], ["accept.fusion.attention: >= 6 -> >= 5  LOOSER"], ""),
     ([('">= 6"', '"== 6"')], ["accept.fusion.attention: >= 6 -> == 6  tighter"], ""),
     ([('">= 6"', '"<= 6"')], ["accept.fusion.attention: >= 6 -> <= 6  LOOSER"], ""),
+    ([('">= 6"}\n', '">= 6"}\n  rehearsal: plan\n')],
+     ["accept.rehearsal: every-op (default) -> plan  LOOSER"], ""),
     ([('">= 6"}\n', '">= 6"}\n  engine_mib: 60\n')], ["accept.engine_mib: 60 added  tighter"], ""),
     ([("name: toy", "name: other")], ["name: toy -> other"], "build"),
     ([("name: toy", "name: toy\nabout: 'a sentence: new'")], ["about: a sentence: new added"], ""),
@@ -362,7 +364,7 @@ def test_the_table_of_steps_names_only_keys() -> None:
 
 
 def test_steps_of_several_keys() -> None:
-    assert reruns.steps(["bench.rounds", "build.target"]) == ("build", "verify", "bench", "score")
+    assert reruns.steps(["bench.rounds", "build.target"]) == ("build", "fused", "verify", "bench", "score")
     assert reruns.steps(["bench.rounds"]) == ("bench",)
     assert reruns.steps(["accept.onnx.max_abs", "about"]) == ()
 
@@ -372,6 +374,13 @@ def test_steps_of_several_keys() -> None:
 )
 def test_every_limit_has_a_direction(key: str) -> None:
     assert loosening.direction(key) is not None
+
+
+def test_the_rehearsal_that_rounds_less_is_looser() -> None:
+    marks = {(old, new): loosening.mark("accept.rehearsal", old, new)
+             for old in (None, "every-op", "plan") for new in (None, "every-op", "plan")}  # fmt: skip
+    assert {pair for pair, mark in marks.items() if mark == "LOOSER"} == {(None, "plan"), ("every-op", "plan")}
+    assert {pair for pair, mark in marks.items() if mark == "tighter"} == {("plan", None), ("plan", "every-op")}
 
 
 def test_a_limit_of_unknown_direction_is_loud() -> None:

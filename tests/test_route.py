@@ -78,6 +78,25 @@ def test_engine_is_there_and_its_digest_is_right(digits: Path) -> None:
             assert digest_file(path) == artifact["digest"], artifact["path"]
 
 
+def test_both_rehearsals_and_the_noise_floor_are_in_the_report(digits: Path) -> None:
+    record = json.loads((digits / "record.json").read_text())
+    results = {item["step"]: item for item in record["results"]}
+    one, other = (results[step]["measurements"]["comparisons"] for step in ("rehearse", "fused"))
+    assert [(item["output"], item["shape"]) for item in one] == [(item["output"], item["shape"]) for item in other]
+    assert one != other
+    assert all(0 < item["noise"] < 1e-5 < item["max_abs"] for item in (*one, *other))
+    facts = results["fused"]["facts"]
+    assert facts["inside"] > 0
+    low = [item for item in json.loads((digits / "onnx" / "types.json").read_text()) if item["type"] == "fp16"]
+    assert facts["inside"] + facts["border"] + facts["hidden"] >= len(low)
+    assert set(results["rehearse"]["facts"]["probed"]) == {"min", "opt", "max", "odd"}
+    assert len(results["rehearse"]["measurements"]["growth"]["modules"]) == 10
+    text = (digits / "PORT_REPORT.md").read_text()
+    assert f"{facts['inside']} of {facts['inside'] + facts['border'] + facts['hidden']} low-precision values" in text
+    assert "The verdict is about the first of two rehearsals." in text
+    assert " %) |" in text
+
+
 def test_report_is_a_pure_function_of_the_record(
     digits: Path, cli: Callable[..., Cli], tmp_path: Path
 ) -> None:

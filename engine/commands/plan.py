@@ -59,6 +59,8 @@ def _more_limits(limits: Accept) -> Iterator[tuple[str, str]]:
     for key in ("engine_mib", "rounding"):
         if (most := getattr(limits, key)) is not None:
             yield f"accept.{key}", f"<= {most:g}"
+    if limits.rehearsal:
+        yield "accept.rehearsal", limits.rehearsal
 
 
 @click.command("plan")

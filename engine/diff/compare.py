@@ -27,6 +27,7 @@ _DEFAULTS: Mapping[tuple[str, ...], Callable[[Plan], Any]] = {
     ("precision", "io"): lambda plan: plan.precision.io,
     ("build", "toolchain"): lambda plan: plan.build.toolchain,
     ("build", "time_limit_s"): lambda plan: plan.build.time_limit_s,
+    ("accept", "rehearsal"): lambda plan: plan.accept.rehearsal or "every-op",
     ("bench", "rounds"): lambda plan: plan.bench.rounds,
     ("bench", "warmup"): lambda plan: plan.bench.warmup,
 }

@@ -36,6 +36,8 @@ def mark(key: str, old: Any, new: Any) -> Mark:
         return "tighter" if new is None or (isinstance(old, str) and new < old) else "LOOSER"
     if _is_check(key):
         return "LOOSER" if new is None else "tighter" if old is None else ""
+    if key == "accept.rehearsal":  # with 'plan', what is inside a fused layer is not rounded
+        return "" if (old == "plan") == (new == "plan") else "LOOSER" if new == "plan" else "tighter"
     if not key.startswith("accept."):
         return ""
     if old is None or new is None:

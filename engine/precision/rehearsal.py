@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,17 +13,20 @@ import onnx_ir as ir
 
 from engine import runtime
 from engine.graph import files
-from engine.precision.formats import LIMITS, LOW, PRECISIONS, Precision, is_float, is_weight
+from engine.precision import sums
+from engine.precision.formats import PRECISIONS, Precision
 from engine.precision.ops import moves_data
 from engine.precision.prepare import Names
+from engine.precision.ranges import State, Watch, behind, instrument, mask_values, state_of
 from engine.precision.selectors import module_of
 from engine.precision.shadow import ROUND, build_shadow
+from engine.precision.sums import Sum
 from engine.samples import Array
 
 if TYPE_CHECKING:
     import onnxruntime
 
-_SENTINEL = 1e30  # an FP32 value this far out is a mask, not a result
+Kind = Literal["overflow", "underflow", "invalid"]
 _SIGN_KEEPING = frozenset({"Add", "Max", "Min", "Relu"})
 
 
@@ -44,13 +47,13 @@ class Seen:
 
 @dataclass(frozen=True)
 class Culprit:
-    """A node whose inputs were fine and whose low-precision output is not."""
+    """A node whose inputs were fine and whose low-precision output is not; ``underflow``: all of it became zero."""
 
     node: str
     op: str
     module: str
     value: str
-    kind: Literal["overflow", "invalid"]
+    kind: Kind
     low: float
     high: float
 
@@ -66,15 +69,16 @@ class Probe:
     seen: tuple[Seen, ...]
     culprits: tuple[Culprit, ...]
     affected: tuple[str, ...]
+    sums: tuple[Sum, ...] = ()
 
     @property
     def first(self) -> Culprit | None:
         return self.culprits[0] if self.culprits else None
 
 
-def run_shadow(path: Path, feeds: Mapping[str, Array]) -> dict[str, Array]:
+def run_shadow(path: Path, feeds: Mapping[str, Array], as_written: bool = False) -> dict[str, Array]:
     """Run a shadow file; floats come back as FP32, under the names of the lowered graph's outputs."""
-    opened = runtime.session(path, prepack=False)
+    opened = runtime.session(path, prepack=False, as_written=as_written)
     return {
         name: value.astype(np.float32) if value.dtype.kind == "f" else value
         for name, value in runtime.run(opened, _as_fp32(opened, feeds)).items()
@@ -92,116 +96,26 @@ def probe(
     """One instrumented run of the shadow of ``lowered``, which is written to ``path``.
 
     ``path`` lies beside the lowered graph's weights. Subgraphs run but are not looked into: an If or
-    Loop is judged as one node. The graph reduces every tensor to three numbers itself, so that memory
-    stays that of a plain run.
+    Loop is judged as one node. The graph reduces every tensor to three numbers where it is made, so
+    that memory stays that of a plain run.
     """
     shadow = build_shadow(lowered, unrounded)
-    watches = _instrument(shadow)
+    names = Names(shadow)
+    watches = instrument(shadow, names)
+    summed = sums.watch(lowered, shadow, names)
     files.save(shadow, path)
-    outputs = run_shadow(path, feeds)
-    masks = _mask_values(watches, outputs)
-    states = {watch.value: _state(watch, outputs, masks) for watch in watches}
-    return _judge(lowered, shadow, watches, states)
+    outputs = run_shadow(path, feeds, as_written=True)
+    masks = mask_values(watches, outputs)
+    states = {watch.value: state_of(watch, outputs, masks) for watch in watches}
+
+    def largest(node: ir.Node) -> float:
+        state = states[node.outputs[0]]
+        return math.nan if state.nan else max(abs(state.low), abs(state.high))
+
+    return replace(_judge(lowered, watches, states), sums=sums.read(summed, outputs, largest))
 
 
-@dataclass(frozen=True)
-class _Watch:
-    """Names of the three reductions of one value; ``rounds`` is the type it is rounded to behind it."""
-
-    value: ir.Value
-    rounds: ir.DataType | None
-    low: str
-    high: str
-    total: str
-
-
-@dataclass(frozen=True)
-class _State:
-    """What a value holds after rounding. ``high``/``low`` are before rounding."""
-
-    low: float = 0.0
-    high: float = 0.0
-    nan: bool = False
-    above: bool = False
-    below: bool = False
-    mask_above: bool = False
-    mask_below: bool = False
-
-
-def _instrument(shadow: ir.Model) -> list[_Watch]:
-    graph, names = shadow.graph, Names(shadow)
-    watches = []
-    watched = [value for node in graph if ROUND not in node.metadata_props for value in node.outputs]
-    watched += [value for value in (*graph.inputs, *graph.initializers.values())]
-    for value in dict.fromkeys(watched):
-        if not is_float(value) or (is_weight(value) and not value.uses()):
-            continue
-        rounded = value.dtype if value.dtype in LOW else _rounding(value)
-        source = _widened(value)
-        results = []
-        for op in ("ReduceMin", "ReduceMax", "ReduceSum"):
-            node = ir.Node(
-                "",
-                op,
-                [source],
-                {"keepdims": ir.AttrInt64("keepdims", 0)},
-                name=names.unique(f"{op}.{value.name}"),
-            )
-            made = node.outputs[0]
-            made.name = names.unique(f"{value.name}.{op}")
-            made.type, made.shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape(())
-            graph.append(node)
-            graph.outputs.append(made)
-            results.append(made.name)
-        watches.append(_Watch(value, rounded, *results))
-    return watches
-
-
-def _rounding(value: ir.Value) -> ir.DataType | None:
-    for node, _ in value.uses():
-        if node.metadata_props.get(ROUND) == "down":
-            return node.outputs[0].dtype
-    return None
-
-
-def _widened(value: ir.Value) -> ir.Value:
-    """The FP32 form of a narrow value: the result of the cast that the shadow put behind it."""
-    if value.dtype not in LOW:
-        return value
-    return next(node.outputs[0] for node, _ in value.uses() if ROUND in node.metadata_props)
-
-
-def _mask_values(watches: Collection[_Watch], outputs: Mapping[str, Array]) -> frozenset[float]:
-    """Extremes of the constants that lie beyond FP16: a value equal to one of them is no result."""
-    ends = [
-        float(outputs[name])
-        for watch in watches
-        if is_weight(watch.value)
-        for name in (watch.low, watch.high)
-    ]
-    return frozenset(end for end in ends if abs(end) >= LIMITS["fp16"].to_inf)
-
-
-def _state(watch: _Watch, outputs: Mapping[str, Array], masks: Collection[float]) -> _State:
-    low, high, total = (float(outputs[name]) for name in (watch.low, watch.high, watch.total))
-    if low > high or (math.isinf(low) and low > 0 and math.isinf(high) and high < 0):
-        return _State()  # an empty tensor reduces to +inf, -inf
-    edge = LIMITS[PRECISIONS[watch.rounds]].to_inf if watch.rounds else math.inf
-    both = low == -math.inf and high == math.inf  # their sum is NaN without any NaN among them
-    return _State(
-        low=low,
-        high=high,
-        nan=math.isnan(low) or math.isnan(high) or (math.isnan(total) and not both),
-        above=high >= edge,
-        below=low <= -edge,
-        mask_above=high >= _SENTINEL or high in masks,
-        mask_below=low <= -_SENTINEL or low in masks,
-    )
-
-
-def _judge(
-    lowered: ir.Model, shadow: ir.Model, watches: Collection[_Watch], states: Mapping[ir.Value, _State]
-) -> Probe:
+def _judge(lowered: ir.Model, watches: Collection[Watch], states: Mapping[ir.Value, State]) -> Probe:
     types = {value.name: value.dtype for node in lowered.graph for value in node.outputs}
     seen: list[Seen] = []
     culprits: list[Culprit] = []
@@ -209,7 +123,7 @@ def _judge(
         node, state = watch.value.producer(), states[watch.value]
         if node is None:
             continue
-        name = _name(watch.value)
+        name = behind(watch.value).name or ""
         about = (node.name or "", node.op_type, module_of(node), name)
         dtype = types.get(name) or ir.DataType.FLOAT
         infinite = state.above or state.below
@@ -224,7 +138,7 @@ def _judge(
     return Probe(tuple(seen), tuple(culprits), tuple(broken))
 
 
-def _fault(node: ir.Node, state: _State, inputs: Collection[_State]) -> Literal["overflow", "invalid"] | None:
+def _fault(node: ir.Node, state: State, inputs: Collection[State]) -> Kind | None:
     if any(item.nan for item in inputs):
         return None
     above = any(item.above or item.mask_above for item in inputs)
@@ -233,7 +147,9 @@ def _fault(node: ir.Node, state: _State, inputs: Collection[_State]) -> Literal[
         above = below = above or below
     if (state.above and not above) or (state.below and not below):
         return "overflow"
-    return "invalid" if state.nan and not any(item.above or item.below for item in inputs) else None
+    if state.nan and not any(item.above or item.below for item in inputs):
+        return "invalid"
+    return "underflow" if state.vanishes and not state.nan else None
 
 
 def _root(value: ir.Value) -> ir.Value:
@@ -245,14 +161,3 @@ def _root(value: ir.Value) -> ir.Value:
     ):
         value = maker.inputs[0]
     return value
-
-
-def _name(value: ir.Value) -> str:
-    """The value's name in the lowered graph: what stands behind its rounding has it."""
-    current = value
-    if value.producer() is not None:
-        while following := [
-            node for node, _ in current.uses() if node.metadata_props.get(ROUND) in {"down", "up"}
-        ]:
-            current = following[0].outputs[0]
-    return current.name or ""

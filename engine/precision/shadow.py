@@ -32,7 +32,8 @@ def build_shadow(model: ir.Model, unrounded: Collection[str] = ()) -> ir.Model:
     """Return the shadow of a lowered ``model``, which stays as it is; weights stay by reference.
 
     Graph inputs and outputs become FP32 and keep their names; a low-precision input is rounded first.
-    Every op is rounded, except for the values named in ``unrounded`` (inside a fused layer).
+    Every op is rounded, except for the values named in ``unrounded`` (inside a fused layer). What only moves such a
+    value on, out of the layer, is rounded in its place.
     """
     shadow = model.clone()
     return _Shadow(shadow, frozenset(unrounded)).build()
@@ -42,6 +43,7 @@ class _Shadow:
     def __init__(self, model: ir.Model, unrounded: frozenset[str]) -> None:
         self._model, self._unrounded = model, unrounded
         self._names = Names(model)
+        self._raw = set[ir.Value]()  # values that were left unrounded, and what moves them
         self._position = {node: index for index, node in enumerate(nodes(model))}
 
     def build(self) -> ir.Model:
@@ -88,11 +90,16 @@ class _Shadow:
             return
         _widen_attributes(node)
         exact = ops.moves_data(node) or node.op_type in _EXACT or ops.holds_graphs(node)
+        exact = exact and self._raw.isdisjoint(node.inputs)
         for value in low:
             dtype = value.dtype
             assert dtype is not None
             value.type = ir.TensorType(ir.DataType.FLOAT)
-            if not exact and value.name not in self._unrounded:
+            if exact:
+                continue
+            if value.name in self._unrounded:
+                self._raw.add(value)
+            else:
                 self._round(value, dtype, node.metadata_props)
 
     def _widen_cast(self, node: ir.Node) -> None:

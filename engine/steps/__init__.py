@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Group = Literal["torch", "graph", "lower", "bench", "here"]
+Group = Literal["torch", "graph", "lower", "fused", "bench", "here"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ STEPS: tuple[Step, ...] = (
     Step("lower", "lower", "write the precision into the graph", "every override is in the graph; strongly typed"),
     Step("rehearse", "lower", "run the lowered graph on the CPU with real rounding", "accept.engine, rehearsed"),
     Step("build", "here", "TensorRT parses and builds in a worker process", "an engine of the asked types"),
+    Step("fused", "fused", "rehearse again, rounding where the engine's fused layers end",
+         "accept.engine, rehearsed, where accept.rehearsal is plan"),
     Step("verify", "here", "run the engine on a GPU", "accept.engine, measured"),
     Step("bench", "bench", "latency on the same inputs, interleaved", "nothing: figures of this machine"),
     Step("score", "here", "task metrics on labelled data", "accept.task"),

@@ -12,6 +12,7 @@ from typing import Any
 from engine import fused_plan, modes_proof, toolchain, types_proof
 from engine.errors import RecipeError, StepError
 from engine.fused_plan import FusedLayer
+from engine.plain import to_plain
 from engine.plan import Plan, concrete
 from engine.process import Limits, Outcome
 from engine.rules import library
@@ -47,7 +48,10 @@ def run(context: Context) -> Done:
     asked = json.loads(context.artifact("lower", "types").read_text(encoding="utf-8"))
     proof = _proven(asked, result)
     modes = _same_modes(asked, result)
-    layers = fused_plan.read_plan(verbose).layers
+    read = fused_plan.read_plan(verbose)
+    layers = read.layers
+    kept = folder / "plan.json"
+    kept.write_text(json.dumps(to_plain(read), indent=1) + "\n", encoding="utf-8")
     facts = {
         "module": tool.module,
         "version": result["version"],
@@ -65,7 +69,7 @@ def run(context: Context) -> Done:
     return Done(
         facts=facts,
         measurements={"seconds": result["seconds"]},
-        artifacts={"engine": engine, "request": request_file},
+        artifacts={"engine": engine, "plan": kept, "request": request_file},
         issues=tuple(_issues(result) + _unseen(facts["plan_proof"], asked, layers)),
         peak_bytes=outcome.peak_bytes,
     )

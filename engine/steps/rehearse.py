@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from engine import samples
 from engine.compare import compare
 from engine.comparison import Comparison
 from engine.errors import StepError
 from engine.plain import to_plain
+from engine.plan import Plan
 from engine.steps.context import Context, Done
 from engine.values import Issue
+from engine.wording import number, pattern_of
+
+if TYPE_CHECKING:
+    from engine.precision.rehearsal import Culprit, Probe
+    from engine.precision.sums import Sum
+
+MODE = "rounding after every op"
+_MOST_MODULES = 10
 
 
 def run(context: Context) -> Done:
-    """Compare the shadow of the lowered graph with PyTorch FP32 at every parity shape.
+    """Compare the shadow of the lowered graph with the reference in FP32 at every parity shape.
 
-    Where values leave the range of their type, one instrumented run names the nodes where that begins.
+    Instrumented runs then name the nodes where values leave the range of their type, at every shape, the modules that
+    add most error, at one, and the sums that would not bear FP16.
     """
     from engine.graph import files
     from engine.precision import rehearsal, shadow
@@ -27,29 +39,106 @@ def run(context: Context) -> Done:
     files.save(shadow.build_shadow(lowered), path)
     found: list[Comparison] = []
     half: list[Comparison] = []
+    steps = 2 * len(shapes) + 1
     for index, shape in enumerate(shapes):
-        context.progress(f"shape {shape}", index, len(shapes) + 1)
-        expected = samples.read(context.samples(shape), "fp32")
-        inputs = samples.read(context.samples(shape), "input")
+        context.progress(f"shape {shape}", index, steps)
+        sample = context.samples(shape)
+        expected, exact = samples.read(sample, "fp32"), samples.read(sample, "fp64")
         try:
-            found += compare(expected, rehearsal.run_shadow(path, inputs), shape)
+            found += compare(
+                expected, rehearsal.run_shadow(path, samples.read(sample, "input")), shape, exact
+            )
         except StepError as error:
             found += [Comparison(name, shape, error.failure.symptom) for name in expected]
-        pytorch = samples.read(context.samples(shape), "half")
+        pytorch = samples.read(sample, "half")
         if pytorch:
             half += compare(expected, pytorch, shape)
-    broken = [item.shape for item in found if item.problem]
-    context.progress("looking for overflow", len(shapes), len(shapes) + 1)
-    facts, issues = _probe(context, lowered, broken[0] if broken else _probe_shape(shapes))
+    probes: dict[str, Probe] = {}
+    missed: dict[str, str] = {}
+    for index, shape in enumerate(shapes, start=len(shapes)):
+        context.progress(f"ranges at {shape}", index, steps)
+        try:
+            probes[shape] = _probe(context, lowered, shape)
+        except StepError as error:
+            missed[shape] = error.failure.symptom
+    context.progress("error by module", steps - 1, steps)
+    ranges = _merged(probes)
     return Done(
-        facts=facts | {"mode": "rounding after every op"},
-        measurements={"comparisons": to_plain(found), "half": to_plain(half)},
+        facts={
+            "mode": MODE,
+            "probed": {shape: len(probe.seen) for shape, probe in probes.items()} | missed,
+            "ranges": [{"node": item.node, "op": item.op, "module": item.module, "kind": item.kind, "shapes": at}
+                       for item, at, _ in ranges],
+        },
+        measurements={
+            "comparisons": to_plain(found), "half": to_plain(half), "growth": _growth(context, lowered, shapes)
+        },
         artifacts={"shadow": path},
-        issues=tuple(issues),
-    )
+        issues=(*_issues(ranges), *_sums(context.plan, probes, found)),
+    )  # fmt: skip
 
 
-def _hint(item: Any) -> str:
+def _probe(context: Context, lowered: Any, shape: str) -> Probe:
+    from engine.precision import rehearsal
+
+    path = context.folder("onnx") / "probe.onnx"
+    try:
+        return rehearsal.probe(lowered, path, samples.read(context.samples(shape), "input"))
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _growth(context: Context, lowered: Any, shapes: Sequence[str]) -> dict[str, Any]:
+    """The modules that add most error at one shape, or ``why`` that was not run."""
+    from engine.graph import files
+    from engine.precision import growth
+
+    shape = "odd" if "odd" in shapes else shapes[0]
+    path = context.folder("onnx") / "growth.onnx"
+    wrote = [step for step, item in context.earlier.items() if step != "lower" and "graph" in item.artifacts]
+    original = files.load(context.artifact(wrote[-1], "graph"))
+    try:
+        feeds = samples.read(context.samples(shape), "input")
+        found = growth.measure(lowered, original, path, feeds, _MOST_MODULES)
+    except StepError as error:
+        return {"shape": shape, "why": f"not run: {error.failure.symptom}", "modules": []}
+    modules = [
+        {"module": item.module, "value": item.value,
+         "before": _finite(item.before), "after": _finite(item.after)}
+        for item in found
+    ]  # fmt: skip
+    return {"shape": shape, "why": "", "modules": modules}
+
+
+def _finite(error: float) -> float | None:
+    return error if math.isfinite(error) else None  # JSON has no infinity
+
+
+def _merged(probes: Mapping[str, Probe]) -> list[tuple[Culprit, list[str], int]]:
+    """Each culprit once, with its shapes and the most nodes that are affected at one of them."""
+    found: dict[tuple[str, str], tuple[Culprit, list[str], int]] = {}
+    for shape, probe in probes.items():
+        for item in probe.culprits:
+            first, at, affected = found.get((item.value, item.kind), (item, [], 0))
+            found[item.value, item.kind] = first, [*at, shape], max(affected, len(probe.affected))
+    return list(found.values())
+
+
+def _issues(ranges: Iterable[tuple[Culprit, list[str], int]]) -> list[Issue]:
+    return [
+        Issue(
+            "rehearse", "numeric",
+            f"{item.kind} begins at {item.node} ({item.op})" + (f" in {item.module}" if item.module else ""),
+            cause=f"its values reach {item.low:.3g} .. {item.high:.3g}",
+            fix=_hint(item),
+            evidence=f"tensor {item.value} at shape {', '.join(at)}; {affected} nodes affected",
+            disposition="open",
+        )
+        for item, at, affected in ranges
+    ]  # fmt: skip
+
+
+def _hint(item: Culprit) -> str:
     """The layer's module where it has one: a single node is seldom the whole cure."""
     if item.module:
         return f'try: {{module: "{item.module}", type: fp32, because: {item.kind}}}'
@@ -58,33 +147,45 @@ def _hint(item: Any) -> str:
     return f"try: {{node: {item.node}, type: fp32, because: {item.kind}}}, and the nodes around it"
 
 
-def _probe_shape(shapes: tuple[str, ...]) -> str:
-    return "odd" if "odd" in shapes else shapes[0]
+def _sums(plan: Plan, probes: Mapping[str, Probe], found: Sequence[Comparison]) -> list[Issue]:
+    """What a kernel that accumulates in FP16 could break: one issue for modules that differ by a number only."""
+    limit, metric = _relative_limit(plan, found)
+    groups: dict[str, list[tuple[Sum, str]]] = {}
+    for shape, probe in probes.items():
+        for item in probe.sums:
+            if item.overflows or item.error > limit:
+                groups.setdefault(pattern_of(item.module) or item.node, []).append((item, shape))
+    return [_summed(where, items, limit, metric) for where, items in groups.items()]
 
 
-def _probe(context: Context, lowered: Any, shape: str) -> tuple[dict[str, Any], list[Issue]]:
-    """Ranges at one shape; an issue for every node where infinities or NaNs begin."""
-    from engine.precision import rehearsal
+def _summed(where: str, items: Sequence[tuple[Sum, str]], limit: float, metric: str) -> Issue:
+    over = [pair for pair in items if pair[0].overflows]
+    worst, shape = max(over or items, key=lambda pair: pair[0].total if over else pair[0].error)
+    nodes = dict.fromkeys(item.node for item, _ in items)
+    harm = (
+        f"partial sums may reach {number(worst.total)} and FP16 ends at 65504; the result is {number(worst.result)}"
+        if over
+        else f"an error up to about {number(worst.error)} of the largest result; {metric} allows {number(limit)}"
+    )
+    more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+    return Issue(
+        "rehearse", "numeric", f"sums in {where} may not bear FP16 accumulation",
+        f"{worst.op} of {worst.length} terms: {harm}",
+        "the rehearsal sums in FP32: measure on a GPU, or keep the module in fp32 (precision.overrides)",
+        f"{worst.node} at shape {shape}{more}", "open",
+    )  # fmt: skip
 
-    path = context.folder("onnx") / "probe.onnx"
-    try:
-        probe = rehearsal.probe(lowered, path, samples.read(context.samples(shape), "input"))
-    finally:
-        path.unlink(missing_ok=True)
-    facts = {
-        "probed_shape": shape,
-        "tensors_watched": len(probe.seen),
-        "culprits": [item.node for item in probe.culprits],
-    }
-    issues = [
-        Issue(
-            "rehearse", "numeric",
-            f"{item.kind} begins at {item.node} ({item.op})" + (f" in {item.module}" if item.module else ""),
-            cause=f"its values reach {item.low:.3g} .. {item.high:.3g}",
-            fix=_hint(item),
-            evidence=f"tensor {item.value} at shape {shape}; {len(probe.affected)} nodes affected",
-            disposition="open",
-        )
-        for item in probe.culprits
-    ]  # fmt: skip
-    return facts, issues
+
+def _relative_limit(plan: Plan, found: Sequence[Comparison]) -> tuple[float, str]:
+    """The strictest of ``accept.engine`` as an error relative to the outputs, and the key that it is from."""
+    limits = plan.accept.engine
+    scale = max((item.scale for item in found if item.scale), default=1.0)
+    known: list[tuple[float, str]] = []
+    if limits.rel_l2 is not None:
+        known.append((limits.rel_l2, "rel_l2"))
+    if limits.max_abs is not None:
+        known.append((limits.max_abs / scale, "max_abs"))
+    if limits.cosine is not None:
+        known.append(((2 * max(0.0, 1 - limits.cosine)) ** 0.5, "cosine"))
+    limit, metric = min(known, default=(1.0, "no limit on errors;"))
+    return limit, f"accept.engine.{metric}" if known else metric

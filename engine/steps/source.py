@@ -1,4 +1,4 @@
-"""Load the model, make samples, compute reference outputs in FP32 and, for a half base, in half."""
+"""Load the model, make samples, compute reference outputs in FP32, where the model allows in FP64 and a half too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from engine.plan import Plan
 from engine.steps.context import Context, Done
 from engine.values import Issue
 
-_HALF_MOST = 1e11  # input elements x parameters; above it half precision on a CPU takes seconds
+_MOST_WORK = 1e11  # input elements x parameters; above it half and double precision on a CPU take seconds
+_NO_MODEL = "not run: there is no PyTorch model"
+_Call = Callable[[Mapping[str, samples.Array], str], dict[str, samples.Array]]
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class _Reference:
     ``files`` are digests of files that only reading the model could tell.
     """
 
-    call: Callable[[Mapping[str, samples.Array], str], dict[str, samples.Array]]
+    call: _Call
     facts: Mapping[str, Any]
     port: Any = None
     issues: list[Issue] = field(default_factory=list)
@@ -57,14 +59,19 @@ def run(context: Context) -> Done:
         facts["outputs"][shape] = {name: list(value.shape) for name, value in outputs.items()}
         artifacts[shape] = folder / f"{shape}.npz"
         samples.save(artifacts[shape], inputs, {"fp32": outputs})
-    context.progress("reference outputs in half precision", total - 1, total)
     start = time.perf_counter()
-    facts["half"] = _half_references(reference.port, plan, folder) if reference.port is not None else {}
-    half_seconds = round(time.perf_counter() - start, 3)
+    if reference.port is not None:
+        facts |= _more_references(
+            reference.port, plan, folder,
+            lambda shape: context.progress(f"outputs at {shape} in half and double precision", total - 1, total),
+        )  # fmt: skip
+    else:
+        facts |= {"half": {}, "fp64": dict.fromkeys(plan.parity_shapes, _NO_MODEL)}
+    more_seconds = round(time.perf_counter() - start, 3)
     facts |= {"repeatable": True, "origin": came, **reference.facts}
     return Done(
         facts=facts,
-        measurements={"half_seconds": half_seconds},
+        measurements={"more_references_seconds": more_seconds},
         artifacts=artifacts,
         issues=tuple(reference.issues + _notes(reference) + _random_weights(plan)),
     )
@@ -190,33 +197,50 @@ def _require_repeatable(second: dict[str, Any], first: dict[str, Any], where: st
             )
 
 
-def _half_references(port: Any, plan: Plan, folder: Path) -> dict[str, str]:
-    """Add ``half`` outputs to the samples of the smaller shapes; say per shape what was done."""
+def _more_references(
+    port: Any, plan: Plan, folder: Path, at: Callable[[str], None]
+) -> dict[str, dict[str, str]]:
+    """Add ``half`` and ``fp64`` outputs to the samples of the smaller shapes; say per kind and shape what was done.
+
+    Without a PyTorch model neither is run; ``half`` only where the base type is a half.
+    """
+    from engine import torch_model
+
+    calls = {"half": _half(port, plan), "fp64": torch_model.double(port)}
+    weight = sum(parameter.numel() for parameter in port.parameters())
+    done: dict[str, dict[str, str]] = {"half": {}, "fp64": {}}
+    for shape in plan.parity_shapes:
+        at(shape)
+        path = folder / f"{shape}.npz"
+        inputs = samples.read(path, "input")
+        outputs = {"fp32": samples.read(path, "fp32")}
+        slow = sum(value.size for value in inputs.values()) * weight > _MOST_WORK
+        for kind, (call, why) in calls.items():
+            if call is None or slow:
+                done[kind] |= (
+                    {shape: why if call is None else "not run: too slow on a CPU at this size"} if why else {}
+                )
+                continue
+            try:
+                outputs[kind] = call(inputs, shape)
+                done[kind][shape] = "run"
+            except StepError as error:
+                done[kind][shape] = f"not run: {error}"
+        samples.save(path, inputs, outputs)
+    return done
+
+
+def _half(port: Any, plan: Plan) -> tuple[_Call | None, str]:
+    """PyTorch itself in the base type and "run", or why not; no reason where the base is no half."""
     import torch
 
     from engine import torch_model
 
     dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(plan.precision.base)
     if dtype is None:
-        return {}
+        return None, ""
     try:
         half = copy.deepcopy(port).to(dtype)
     except (RuntimeError, TypeError, NotImplementedError) as error:
-        return dict.fromkeys(plan.parity_shapes, f"not run: the model cannot be copied: {error}")
-    weight = sum(parameter.numel() for parameter in port.parameters())
-    done = {}
-    for shape in plan.parity_shapes:
-        path = folder / f"{shape}.npz"
-        inputs = samples.read(path, "input")
-        elements = sum(value.size for value in inputs.values())
-        if elements * weight > _HALF_MOST:
-            done[shape] = "not run: too slow on a CPU at this size"
-            continue
-        try:
-            outputs = torch_model.call(half, inputs, shape)
-        except StepError as error:
-            done[shape] = f"not run: {error}"
-            continue
-        samples.save(path, inputs, {"fp32": samples.read(path, "fp32"), "half": outputs})
-        done[shape] = "run"
-    return done
+        return None, f"not run: the model cannot be copied: {error}"
+    return lambda inputs, shape: torch_model.call(half, inputs, shape), "run"

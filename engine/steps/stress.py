@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from engine.plan import Plan
 from engine.steps.context import Context, Done
 from engine.values import Issue
 
-_MOST_PARAMETERS = 300_000_000  # beyond it a copy in FP64 takes more memory than it is worth
 Call = Callable[[Mapping[str, samples.Array], str], dict[str, samples.Array]]
 
 
@@ -58,29 +56,11 @@ def run(context: Context) -> Done:
 
 
 def _exact(port: Any) -> tuple[Call | None, str]:
-    """The PyTorch model in FP64, or why there is none."""
     if port is None:
         return None, "not run: there is no PyTorch model"
-    import torch
-
     from engine import torch_model
 
-    if sum(parameter.numel() for parameter in port.parameters()) > _MOST_PARAMETERS:
-        return None, "not run: too many parameters for a copy in FP64"
-    try:
-        double = copy.deepcopy(port).double()
-    except (RuntimeError, TypeError, NotImplementedError) as error:
-        return None, f"not run: the model cannot be copied: {error}"
-
-    def call(inputs: Mapping[str, samples.Array], shape: str) -> dict[str, samples.Array]:
-        usual = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)
-        try:
-            return torch_model.call(double, inputs, shape, torch.float64)
-        finally:
-            torch.set_default_dtype(usual)
-
-    return call, "run"
+    return torch_model.double(port)
 
 
 def _require_used(plan: Plan, names: set[str]) -> None:
