@@ -5,10 +5,10 @@
 Three models: MiniLM-L6 with its real weights, a net of ResNet-50's shape, and a decoder of 1.1 billion parameters
 (4.4 GB beside its graph). Every tool keeps FP32 inputs and outputs and is timed from its start to its end: imports,
 loading, converting, saving, and for Portwright its check of the written file. Memory is the kernel's own peak of
-resident memory, and the largest anonymous part seen. Casts are those of the result less those of the model. The error is
-that of the result's shadow, in which every FP16 tensor is really rounded, against the FP32 model in ONNX Runtime: the
-root of the mean square, and the largest. A tool that needs more than --memory or --seconds is ended. The
-ratios to the best tool whose result is valid and loads come last.
+resident memory, and the largest anonymous part seen. Casts are those of the result less those of the model. The error
+is that of the result's shadow, in which every FP16 tensor is really rounded, against the FP32 model in ONNX Runtime:
+the root of the mean square, and the largest. A tool that needs more than --memory or --seconds is ended. The ratios to
+the best tool whose result is valid and loads come last.
 """
 
 from __future__ import annotations
@@ -133,19 +133,19 @@ def convert(row: Row, python: str, model: Path, out: Path, given: argparse.Names
 
 
 def table(name: str, rows: Iterable[Row]) -> None:
-    print(
-        f"\n{name:<22} {'wall s':>7} {'CPU s':>7} {'RSS MiB':>8} {'anon':>7} {'casts':>6} {'RMS error':>10} {'largest':>9}  result"
+    head = (
+        f"{'wall s':>7} {'CPU s':>7} {'RSS MiB':>8} {'anon':>7} {'casts':>6} {'RMS error':>10} {'largest':>9}"
     )
+    print(f"\n{name:<22} {head}  result")
     for row in rows:
         if row.fault:
             print(f"{row.tool:<22} {row.fault}")
             continue
-        figures = " ".join(f"{row.middle(key):{size}}" for key, size in
-                           (("wall", "7.1f"), ("cpu", "7.1f"), ("resident", "8.0f"), ("anonymous", "7.0f")))  # fmt: skip
+        sizes = {"wall": "7.1f", "cpu": "7.1f", "resident": "8.0f", "anonymous": "7.0f"}
+        figures = " ".join(f"{row.middle(key):{size}}" for key, size in sizes.items())
         error = f"{row.error:10.2e} {row.largest:9.2e}" if row.error >= 0 else f"{'-':>10} {'-':>9}"
-        words = "; ".join(
-            f"{who}: {text}" for who, text in (("checker", row.checker), ("ONNX Runtime", row.loads)) if text
-        )
+        said = {"checker": row.checker, "ONNX Runtime": row.loads}
+        words = "; ".join(f"{who}: {text}" for who, text in said.items() if text)
         print(f"{row.tool:<22} {figures} {row.casts:6} {error}  {words or 'valid, loads'}", flush=True)
 
 
@@ -160,35 +160,39 @@ def ratios(name: str, rows: list[Row]) -> list[str]:
         ours.middle(key) / min(row.middle(key) for row in peers) for key in ("wall", "cpu", "resident")
     )
     goal = f" (goals {GOAL_TIME:.2f}, {GOAL_MEMORY:.3f})" if name == "decoder" else ""
+    casts, error = min(row.casts for row in peers), min(row.error for row in peers)
     return [
-        f"{name}: wall time {time_:.2f} x, CPU time {cpu:.2f} x, memory {memory:.3f} x the best peer's{goal}; casts"
-        f" {ours.casts} / {min(row.casts for row in peers)}, RMS error {ours.error:.2e} / {min(row.error for row in peers):.2e}"
+        f"{name}: wall time {time_:.2f} x, CPU time {cpu:.2f} x, memory {memory:.3f} x the best peer's{goal};"
+        f" casts {ours.casts} against {casts}, RMS error {ours.error:.2e} against {error:.2e}"
     ]
 
 
 def rehearse(model: Path, folder: Path, given: argparse.Namespace) -> str:
     """The rehearsal of the decoder: its run against a plain FP32 run, and the whole process."""
-    lowered = model.with_name("lowered.onnx")
-    for command in (
-        [sys.executable, str(HERE / "lowering_convert.py"), OURS, str(model), str(lowered)],
-        *([sys.executable, str(HERE / "lowering_rehearse.py"), part, str(model), str(lowered)]
-          for _ in range(given.rounds) for part in ("plain", "rehearse")),
-    ):  # fmt: skip
-        run = measure(command, folder / "rehearse.log", given.memory * 1024, given.seconds)
+    lowered, log = model.with_name("lowered.onnx"), folder / "rehearse.log"
+
+    def once(script: str, *arguments: str) -> tuple[float, Run]:
+        command = [sys.executable, str(HERE / script), *arguments, str(model), str(lowered)]
+        run = measure(command, log, given.memory * 1024, given.seconds)
         if run.fault:
-            raise SystemExit(f"{' '.join(command[1:])}: {run.fault}")
-        if command[2] != OURS:
-            seconds = float((folder / "rehearse.log").read_text().split()[-1])
-            _RUNS.setdefault(command[2], []).append((seconds, run))
-    ratio = statistics.median(a[0] / b[0] for a, b in zip(_RUNS["rehearse"], _RUNS["plain"]))
-    whole = [run for _, run in _RUNS["rehearse"]]
-    wall, cpu, peak, anonymous = (statistics.median(getattr(run, key) for run in whole)
-                                  for key in ("wall", "cpu", "resident", "anonymous"))  # fmt: skip
-    return (f"rehearsal of the decoder: {ratio:.2f} x a plain FP32 run (goal {GOAL_REHEARSAL}); whole process {wall:.1f} s,"
-            f" {cpu:.1f} s CPU, RSS {peak:.0f} MiB, anonymous {anonymous:.0f} MiB (goals {GOAL_SECONDS:g} s, {GOAL_MIB:g} MiB)")  # fmt: skip
+            raise SystemExit(f"{script} {' '.join(arguments)}: {run.fault}")
+        words = log.read_text().split()
+        return (float(words[-1]) if words else 0.0), run
 
-
-_RUNS: dict[str, list[tuple[float, Run]]] = {}
+    once("lowering_convert.py", OURS)
+    pairs = [
+        [once("lowering_rehearse.py", part) for part in ("rehearse", "plain")] for _ in range(given.rounds)
+    ]
+    ratio = statistics.median(ours[0] / plain[0] for ours, plain in pairs)
+    keys = ("wall", "cpu", "resident", "anonymous")
+    wall, cpu, peak, anonymous = (
+        statistics.median(getattr(ours[1], key) for ours, _ in pairs) for key in keys
+    )
+    return (
+        f"rehearsal of the decoder: {ratio:.2f} x a plain FP32 run (goal {GOAL_REHEARSAL}); whole process"
+        f" {wall:.1f} s, {cpu:.1f} s of CPU, RSS {peak:.0f} MiB, anonymous {anonymous:.0f} MiB"
+        f" (goals {GOAL_SECONDS:g} s, {GOAL_MIB:g} MiB)"
+    )
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What a converted model is worth, whoever converted it: ``python lowering_judge.py FP32.onnx FP16.onnx``; JSON last."""
+"""What a converted model is worth, whoever converted it: ``python lowering_judge.py FP32 FP16``; JSON last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The other converters, each in an environment of its own under ``build/lowering``: their needs contradict each other."""
+"""The other converters, each in an environment of its own under ``build/lowering``: what they need differs."""
 
 from __future__ import annotations
 
