@@ -87,7 +87,7 @@ def _halves(wide: Array) -> Array:
     bits = np.ascontiguousarray(wide).reshape(-1).view(np.uint32)
     magnitude = bits & np.uint32(0x7FFFFFFF)
     subnormal = np.flatnonzero(magnitude < _NORMAL)
-    if subnormal.size * 8 > bits.size or magnitude.max() >= _TO_INF:
+    if subnormal.size * 8 > bits.size or magnitude.max(initial=0) >= _TO_INF:
         return wide.astype(np.float16)
     kept = bits >> np.uint32(13)
     kept &= np.uint32(1)  # a tie goes to the even neighbour
