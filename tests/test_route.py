@@ -370,14 +370,17 @@ def test_fp16_that_is_fp32_in_the_parsed_network_is_an_error(
     assert "recipe.yaml:9:1" in outcome.message
 
 
-def test_override_that_matches_nothing(toy: Callable[..., Path], cli: Callable[..., Cli]) -> None:
+def test_override_that_matches_nothing(
+    toy: Callable[..., Path], starts_after: Callable[[str], None]
+) -> None:
     override = "\n  overrides:\n    - {module: nrom, type: fp32, because: a}"
     folder = toy(("base: fp16", "base: fp16" + override))
-    done = cli("run", folder, "--until", "lower")
-    assert done.code == 2, done.text
-    assert "recipe.yaml:12:7" in done.text
-    assert "norm" in done.text
-    assert "Traceback" not in done.text
+    starts_after("graph")
+    outcome = route.run(folder, None, "lower", (), silent)
+    assert outcome.exit_code == Exit.USAGE, outcome.message
+    assert "recipe.yaml:12:7" in outcome.message
+    assert "norm" in outcome.message
+    assert "Traceback" not in outcome.message
 
 
 def test_rule_that_matches_nothing(toy: Callable[..., Path], cli: Callable[..., Cli]) -> None:
