@@ -183,7 +183,8 @@ def _attempt(
     if proof is not None and not proof.equal:
         return Refusal(name, module, f"not proven equal: {proof.why}")
     nodes = {node: node.name or "" for node in match.nodes}
-    followers = branches.followers(match, after) if match.rule.branch else []
+    results = [match.value(name) for name in match.rule.match.outputs]
+    followers = branches.followers(results, after.graph.outputs) if match.rule.branch else []
     added = splice(match, after, names)
     if followers:
         branches.forget(followers)

@@ -6,8 +6,7 @@ the If and the nodes that read the size, so that a proof runs the condition as w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 from onnx_ir.passes import common
@@ -15,9 +14,6 @@ from onnx_ir.passes import common
 from engine.rules.constants import axis_of_size, dims_of, tensor_of
 from engine.rules.pattern import Pattern, PatternNode
 from engine.rules.refuse import RefusedError
-
-if TYPE_CHECKING:
-    from engine.rules.match import Match
 
 Sizes = Mapping[str, tuple[int, ...]]  # symbol -> lowest to highest of the sizes that it may have
 
@@ -161,10 +157,9 @@ def _source(value: ir.Value) -> ir.Value:
     return value
 
 
-def followers(match: Match, after: ir.Model) -> list[ir.Value]:
+def followers(olds: Sequence[ir.Value], news: Sequence[ir.Value]) -> list[ir.Value]:
     """What is made of outputs of which the If said another rank than the branch that is taken has."""
-    olds = [match.value(name) for name in match.rule.match.outputs]
-    wrong = [old for old, new in zip(olds, after.graph.outputs, strict=True) if _rank(old) != _rank(new)]
+    wrong = [old for old, new in zip(olds, news, strict=True) if _rank(old) != _rank(new)]
     return [made for old in wrong for user in old.consumers() for made in user.outputs]
 
 
