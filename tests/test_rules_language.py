@@ -146,7 +146,7 @@ def test_disconnected_nodes_are_refused(tmp_path: Path) -> None:
 
 def test_replace_or_apply_but_not_both(tmp_path: Path) -> None:
     both = WITHOUT_W.replace("opset:", "apply: some-rule.py\nopset:")
-    said = "either 'replace' (ONNX text), 'apply' (a Python file), 'definition' or 'branch'"
+    said = "either 'replace' (ONNX text), 'apply' (a Python file), 'definition', 'branch' or 'fold'"
     assert said in "\n".join(problems(tmp_path, both))
     neither = re.sub(r"replace: \|\n(  .*\n)+", "", WITHOUT_W)
     assert said in "\n".join(problems(tmp_path, neither))

@@ -48,7 +48,7 @@ def form(path: Path, shown: str) -> Iterator[Problem]:
     yield from found or head(doc, path)
 
 
-_FOR_OP = {(): ("definition", "branch"), ("proof",): ("suite", "cases", "values")}
+_FOR_OP = {(): ("definition", "branch", "fold"), ("proof",): ("suite", "cases", "values")}
 _FOR_MATCH = {(): ("replace",), ("proof",): ("inputs", "axes", "attributes", "context", "opsets")}
 
 
@@ -77,10 +77,11 @@ def head(doc: Document, path: Path) -> Iterator[Problem]:
         yield doc.problem(
             (), "a rule has either 'match' (ONNX text) or 'op' (an operator's name), one of them"
         )
-    if sum(key in data for key in ("replace", "apply", "definition", "branch")) != 1:
+    if sum(key in data for key in ("replace", "apply", "definition", "branch", "fold")) != 1:
         yield doc.problem(
             (),
-            "a rule has either 'replace' (ONNX text), 'apply' (a Python file), 'definition' or 'branch', one of them",
+            "a rule has either 'replace' (ONNX text), 'apply' (a Python file), 'definition', 'branch' or 'fold',"
+            " one of them",
         )
     if "branch" in data and data.get("op") != "If":
         yield doc.problem(("branch",), "branch is for a rule with op: If", key=True)

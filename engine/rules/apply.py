@@ -10,7 +10,7 @@ import onnx_ir as ir
 from engine.errors import StepError
 from engine.graph import filled, provenance
 from engine.graph.fresh import Names
-from engine.rules import branches, definition, fragment, python_rule
+from engine.rules import branches, definition, folding, fragment, python_rule
 from engine.rules.interval import Known
 from engine.rules.language import Rule
 from engine.rules.match import Match, Miss, Search
@@ -197,6 +197,8 @@ def replacement(match: Match, before: ir.Model, sizes: Mapping[str, tuple[int, .
     """The model that takes the place of ``before``, types filled in. Raises RefusedError."""
     if match.rule.definition:
         after = definition.body(before)
+    elif match.rule.fold:
+        after = folding.folded(before, match.rule.fold)
     elif match.rule.branch:
         after = branches.taken(before, branches.decided(match.root, sizes))
     elif match.rule.replace is None:

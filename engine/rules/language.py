@@ -74,7 +74,8 @@ class Rule:
 
     With ``ops`` it is for any node of these operators, ``match`` is empty, and every node gets a pattern of
     its own (:mod:`engine.rules.by_op`). ``definition``: the replacement is the standard's function body;
-    ``branch``: it is the branch that an If takes (:mod:`engine.rules.branches`).
+    ``branch``: it is the branch that an If takes (:mod:`engine.rules.branches`); ``fold``: that input, computed
+    beforehand (:mod:`engine.rules.folding`).
     """
 
     name: str
@@ -91,6 +92,7 @@ class Rule:
     ops: tuple[str, ...] = ()
     definition: bool = False
     branch: bool = False
+    fold: str = ""
 
     @property
     def anchors(self) -> tuple[tuple[str, str], ...]:
@@ -159,6 +161,7 @@ def load_rule(path: Path) -> Rule:
         ops=ops,
         definition=data.get("definition", False),
         branch=data.get("branch", False),
+        fold=data.get("fold", ""),
     )
 
 
