@@ -18,7 +18,7 @@ from engine.rules import branches, library
 from engine.rules.apply import Applications, apply_rule
 from engine.rules.language import load_rule
 from engine.rules.prove import application_prover
-from tests.rules_tools import check, ops, run
+from tests.rules_tools import check, model, ops, run
 
 SQUEEZE = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -140,3 +140,26 @@ def test_rewrite_finds_the_if_around_a_refused_squeeze(tmp_path: Path) -> None:
     (result,) = rewrite_files([path], tmp_path / "out", options)
     assert (result.verdict, [used.rule for used in result.used]) == ("builds", ["if-of-known-size"]), result
     assert "output 'y' has 3 axes; the file said 2" in result.notes
+
+
+@settings(max_examples=15)
+@given(st.sampled_from(["ReduceMean", "ReduceMax", "ReduceL2"]), st.integers(-3, 2), st.booleans())
+def test_random_axes_up_to_the_rank_are_folded(op: str, first: int, dynamic: bool) -> None:
+    kept = first % 3
+    shape = ",".join(["2", "3", "n" if dynamic else "4"][:kept] + ["1"] * (3 - kept))
+    begin = "Identity (first)" if first >= 0 else "Add (rank, first)"
+    text = f"""
+    <ir_version: 10, opset_import: ["" : 18]>
+    net (float[2,3,{"n" if dynamic else 4}] x) => (float[{shape}] y) <int64 first = {{{first}}}, int64 one = {{1}}> {{
+      sizes = Shape (x)
+      rank = Size (sizes)
+      begin = {begin}
+      axes = Range (begin, rank, one)
+      y = {op} (x, axes)
+    }}"""
+    before, after = model(text), model(text)
+    apply_rule(after, load_rule(library.path_of("reduction-axes-folded")), prover=application_prover())
+    check(after)
+    assert ops(after) == [op]
+    x = np.random.default_rng(first % 7).standard_normal((2, 3, 4)).astype(np.float32)
+    np.testing.assert_array_equal(run(after, {"x": x})["y"], run(before, {"x": x})["y"])

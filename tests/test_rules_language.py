@@ -175,11 +175,10 @@ def test_disconnected_nodes_are_refused(tmp_path: Path) -> None:
 
 def test_replace_or_apply_but_not_both(tmp_path: Path) -> None:
     both = WITHOUT_W.replace("opset:", "apply: some-rule.py\nopset:")
-    assert "either 'replace' (ONNX text), 'apply' (a Python file) or" in "\n".join(problems(tmp_path, both))
+    said = "either 'replace' (ONNX text), 'apply' (a Python file), 'definition', 'branch' or 'fold'"
+    assert said in "\n".join(problems(tmp_path, both))
     neither = re.sub(r"replace: \|\n(  .*\n)+", "", WITHOUT_W)
-    assert "either 'replace' (ONNX text), 'apply' (a Python file) or" in "\n".join(
-        problems(tmp_path, neither)
-    )
+    assert said in "\n".join(problems(tmp_path, neither))
 
 
 def test_apply_file_must_exist_and_bear_the_name(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def refused(folder: Path, text: str) -> str:
         ("approximate: {", "aproximate: {", "7:3: where: the operator has no 'aproximate'"),
         ("attribute: none", "rank: 2", "where.approximate: 'rank' is not for attributes"),
         ("values: {X:", "values: {x:", "13:12: proof.values: the operator has no input 'x'"),
+        ("definition: true", "branch: true", "8:1: branch is for a rule with op: If"),
         ("Y = Gelu (X)", "Y = Relu (X)", "proof.cases: the graph has no Gelu or HardSwish"),
         ("Y = Gelu (X)", "Y = Gelu (X", "proof.cases: not ONNX text"),
         ("definition: true", "replace: '(X) => (Y) { Y = Relu (X) }'\ndefinition: true", "one of them"),

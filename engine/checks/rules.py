@@ -69,8 +69,8 @@ def form(path: Path, shown: str) -> Iterator[Problem]:
 
 _MATCH, _OP, _BOTH = "match", "op", "match or op"
 _ONLY_FOR = {
-    ("replace",): _MATCH, ("definition",): _OP, ("branch",): _OP, ("apply",): _BOTH, ("upstream",): _OP,
-    ("where",): _BOTH, ("proof", "inputs"): _MATCH,
+    ("replace",): _MATCH, ("definition",): _OP, ("branch",): _OP, ("fold",): _OP, ("upstream",): _OP,
+    ("apply",): _BOTH, ("where",): _BOTH, ("proof", "inputs"): _MATCH,
     ("proof", "axes"): _MATCH, ("proof", "attributes"): _MATCH, ("proof", "context"): _MATCH,
     ("proof", "opsets"): _MATCH, ("proof", "suite"): _OP, ("proof", "cases"): "op or types", ("proof", "values"): _OP,
 }  # fmt: skip
@@ -117,10 +117,12 @@ def head(doc: Document, path: Path) -> Iterator[Problem]:
     if sum(key in data for key in ("match", "op", "types")) != 1:
         what = "a rule has either 'match' (ONNX text), 'op' (an operator's name) or 'types', one of them"
         yield doc.problem((), what)
-    if "types" not in data and sum(key in data for key in ("replace", "apply", "definition", "branch")) != 1:
+    ways = ("replace", "apply", "definition", "branch", "fold")
+    if "types" not in data and sum(key in data for key in ways) != 1:
         yield doc.problem(
             (),
-            "a rule has either 'replace' (ONNX text), 'apply' (a Python file), 'definition' or 'branch', one of them",
+            "a rule has either 'replace' (ONNX text), 'apply' (a Python file), 'definition', 'branch' or 'fold',"
+            " one of them",
         )
     if "branch" in data and data.get("op") != "If":
         yield doc.problem(("branch",), "branch is for a rule with op: If", key=True)

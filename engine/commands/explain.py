@@ -75,6 +75,8 @@ def _pattern(data: Mapping[str, Any]) -> Iterator[str]:
         yield f"puts there what {data['apply']} makes, beside the rule"
     elif "branch" in data:
         yield "puts there the branch that is taken"
+    elif "fold" in data:
+        yield f"computes the input {data['fold']} beforehand"
     else:
         yield "puts there the operator's own definition in the ONNX standard"
 

@@ -12,12 +12,16 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from engine.graph import defaults
+
 INLINE_LIMIT = 1024  # bytes; smaller tensors stay inside the graph file
 
 
 def load(path: Path) -> ir.Model:
     """Load a graph; external weights stay on disk and are memory-mapped when touched."""
-    return ir.load(path)
+    model = ir.load(path)
+    defaults.write_out(model)
+    return model
 
 
 def save(model: ir.Model, path: Path, weights: str | None = None, extra: str | None = None) -> None:

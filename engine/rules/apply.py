@@ -9,7 +9,7 @@ import onnx_ir as ir
 from engine.errors import StepError
 from engine.graph import filled, provenance
 from engine.graph.fresh import Names
-from engine.rules import branches, by_type, definition, fragment, python_rule
+from engine.rules import branches, by_type, definition, folding, fragment, python_rule
 from engine.rules.applications import Application, Applications, Prover, Refusal
 from engine.rules.interval import Known
 from engine.rules.language import Rule
@@ -160,7 +160,8 @@ def _attempt(
     if proof is not None and not proof.equal:
         return Refusal(name, module, f"not proven equal: {proof.why}")
     nodes = {node: node.name or "" for node in match.nodes}
-    followers = branches.followers(match, after) if match.rule.branch else []
+    results = [match.value(name) for name in match.rule.match.outputs]
+    followers = branches.followers(results, after.graph.outputs) if match.rule.branch else []
     added = splice(match, after, names)
     if followers:
         branches.forget(followers)
@@ -173,6 +174,8 @@ def replacement(match: Match, before: ir.Model, sizes: Mapping[str, tuple[int, .
     """The model that takes the place of ``before``, types filled in. Raises RefusedError."""
     if match.rule.definition:
         after = definition.body(before)
+    elif match.rule.fold:
+        after = folding.folded(before, match.rule.fold)
     elif match.rule.branch:
         after = branches.taken(before, branches.decided(match.root, sizes))
     elif match.rule.replace is None:

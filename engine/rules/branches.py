@@ -1,13 +1,14 @@
 """An If whose condition is known before the graph runs: which branch it takes, and that branch in its place.
 
+Also what such rules share: a node is matched together with the nodes that make one of its inputs.
+
 The exporter of TorchScript writes ``squeeze(dim)`` as an If on the size of the axis. The part that is matched holds
 the If and the nodes that read the size, so that a proof runs the condition as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 from onnx_ir.passes import common
@@ -15,22 +16,29 @@ from onnx_ir.passes import common
 from engine.rules.constants import axis_of_size, dims_of, tensor_of
 from engine.rules.pattern import Pattern, PatternNode
 from engine.rules.refuse import RefusedError
+from engine.rules.standard import schema_of
 
-if TYPE_CHECKING:
-    from engine.rules.match import Match
-
+MOST = 64  # nodes that make one input
+Bound = tuple[Pattern, tuple[ir.Node, ...], dict[str, ir.Value | None]]
 Sizes = Mapping[str, tuple[int, ...]]  # symbol -> lowest to highest of the sizes that it may have
 
 
-def bind(node: ir.Node) -> tuple[Pattern, tuple[ir.Node, ...], dict[str, ir.Value | None]] | str:
+def bind(node: ir.Node) -> Bound | str:
     """A pattern for one If with what reads its condition, the nodes and the values; or why there is none."""
-    nodes = (*reversed(list(_reading(node.inputs[0]))), node)
-    made = {value for one in nodes for value in one.outputs}
-    read = dict.fromkeys(value for one in nodes for value in one.inputs if value is not None)
-    read |= dict.fromkeys(captured(node))
+    reading = list(_reading(node.inputs[0]))
+    made = {value for one in (*reading, node) for value in one.outputs}
     spoilt = next((value for value in captured(node) if value in made), None)
     if spoilt is not None:
         return f"reads {spoilt.name}, of which the condition is made, in a branch"
+    return together((*reversed(reading), node))
+
+
+def together(nodes: tuple[ir.Node, ...]) -> Bound:
+    """A pattern for the last of ``nodes``, which are sorted, with those that make something for it."""
+    node = nodes[-1]
+    made = {value for one in nodes for value in one.outputs}
+    read = dict.fromkeys(value for one in nodes for value in one.inputs if value is not None)
+    read |= dict.fromkeys(captured(node))
     outer = [value for value in read if value not in made]
     names: dict[ir.Value, str] = {value: f"outer_{number}" for number, value in enumerate(outer)}
     inner = [value for one in nodes[:-1] for value in one.outputs]
@@ -43,6 +51,28 @@ def bind(node: ir.Node) -> tuple[Pattern, tuple[ir.Node, ...], dict[str, ir.Valu
     )  # fmt: skip
     pattern = Pattern(tuple(names[v] for v in outer), tuple(names[v] for v in node.outputs), wanted)
     return pattern, nodes, {name: value for value, name in names.items()}
+
+
+def index_of(node: ir.Node, name: str, opset: int | None) -> int | None:
+    """Which input of the node the standard calls ``name``; None where it has none, or leaves it out."""
+    schema = schema_of(node.op_type, opset)
+    names = [formal.name for formal in schema.inputs] if schema is not None else []
+    index = names.index(name) if name in names else len(node.inputs)
+    return index if index < len(node.inputs) and node.inputs[index] is not None else None
+
+
+def makers(node: ir.Node, index: int) -> tuple[ir.Node, ...] | None:
+    """What makes input ``index``, back to constants and to the values whose shapes are read, sorted; None: too much."""
+    first = node.inputs[index]
+    seen = [first.producer()] if first is not None and tensor_of(first) is None else []
+    for one in seen:  # grows while it is gone through
+        if one is None or len(seen) > MOST:
+            return None
+        if one.op_type != "Shape":
+            needed = (value for value in one.inputs if value is not None and tensor_of(value) is None)
+            seen += [maker for maker in (value.producer() for value in needed) if maker not in seen]
+    found = set(seen)
+    return tuple(one for one in node.graph or () if one in found)
 
 
 def captured(node: ir.Node) -> Iterator[ir.Value]:
@@ -161,10 +191,9 @@ def _source(value: ir.Value) -> ir.Value:
     return value
 
 
-def followers(match: Match, after: ir.Model) -> list[ir.Value]:
+def followers(olds: Sequence[ir.Value], news: Sequence[ir.Value]) -> list[ir.Value]:
     """What is made of outputs of which the If said another rank than the branch that is taken has."""
-    olds = [match.value(name) for name in match.rule.match.outputs]
-    wrong = [old for old, new in zip(olds, after.graph.outputs, strict=True) if _rank(old) != _rank(new)]
+    wrong = [old for old, new in zip(olds, news, strict=True) if _rank(old) != _rank(new)]
     return [made for old in wrong for user in old.consumers() for made in user.outputs]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import onnx_ir as ir
 
 from engine.rules import branches
+from engine.rules.constants import tensor_of
 from engine.rules.equality import attribute_of
 from engine.rules.language import Rule
 from engine.rules.pattern import Pattern, PatternNode
@@ -25,8 +26,8 @@ def bind(
     rule: Rule, node: ir.Node, opset: int | None
 ) -> tuple[Rule, tuple[ir.Node, ...], dict[str, ir.Value | None], dict[str, Any]] | str:
     """The rule with a pattern for ``node``, its nodes, the values and the attributes; or why it cannot have one."""
-    if rule.branch:
-        found = branches.bind(node)
+    if rule.branch or rule.fold:
+        found = branches.bind(node) if rule.branch else _made_constant(rule, node, opset)
         if isinstance(found, str):
             return found
         pattern, nodes, values = found
@@ -60,6 +61,14 @@ def bind(
 def _named(values: Any, formals: Any) -> dict[str, ir.Value | None]:
     """Values by formal name. An input and an output of one name (as in Dropout's ancestors) do not occur."""
     return dict(zip(_numbered(formals, len(values)), values, strict=False))
+
+
+def _made_constant(rule: Rule, node: ir.Node, opset: int | None) -> branches.Bound | str:
+    index = branches.index_of(node, rule.fold, opset)
+    if index is None or tensor_of(node.inputs[index]) is not None:
+        return f"has {'no' if index is None else 'a constant'} {rule.fold}"
+    makers = branches.makers(node, index)
+    return f"has {rule.fold} of values" if makers is None else branches.together((*makers, node))
 
 
 def _used(value: ir.Value | None) -> bool:

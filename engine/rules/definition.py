@@ -39,7 +39,7 @@ def body(before: ir.Model) -> ir.Model:
     inlined = onnx.inliner.inline_local_functions(proto)
     after: ir.Model = ir.from_proto(inlined)
     after.opset_imports.pop(_DOMAIN, None)
-    _fold(after)
+    fold(after)
     for name, value in after.graph.initializers.items():  # large weights stay where they are
         if name in before.graph.initializers:
             value.const_value = before.graph.initializers[name].const_value
@@ -85,7 +85,8 @@ def _allowed(function: onnx.FunctionProto, opset: int) -> bool:
     return True
 
 
-def _fold(model: ir.Model) -> None:
+def fold(model: ir.Model) -> None:
+    """Compute what follows from constants and fixed shapes."""
     from onnxscript import optimizer
 
     logging.getLogger("onnxscript.optimizer").setLevel(logging.ERROR)  # it tells what it could not fold

@@ -75,7 +75,8 @@ class Rule:
 
     With ``ops`` it is for any node of these operators, ``match`` is empty, and every node gets a pattern of
     its own (:mod:`engine.rules.by_op`). ``definition``: the replacement is the standard's function body;
-    ``branch``: it is the branch that an If takes (:mod:`engine.rules.branches`). With
+    ``branch``: it is the branch that an If takes (:mod:`engine.rules.branches`); ``fold``: that input,
+    computed beforehand (:mod:`engine.rules.folding`). With
     ``upstream`` a match holds what the node is computed from as well (:mod:`engine.rules.upstream`). With
     ``types`` it is for the whole graph, which computes in the wider ones (:mod:`engine.rules.by_type`).
     """
@@ -96,6 +97,7 @@ class Rule:
     types: Mapping[str, str] = field(default_factory=dict)
     upstream: bool = False
     branch: bool = False
+    fold: str = ""
 
     @property
     def anchors(self) -> tuple[tuple[str, str], ...]:
@@ -169,6 +171,7 @@ def load_rule(path: Path, shown: str | None = None) -> Rule:
         types=types,
         upstream=data.get("upstream", False),
         branch=data.get("branch", False),
+        fold=data.get("fold", ""),
     )
 
 
