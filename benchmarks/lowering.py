@@ -181,7 +181,7 @@ def rehearse(model: Path, folder: Path, given: argparse.Namespace) -> str:
 
     once("lowering_convert.py", OURS)
     pairs = [
-        [once("lowering_rehearse.py", part) for part in ("rehearse", "plain")] for _ in range(given.rounds)
+        [once("lowering_rehearse.py", part) for part in ("rehearse", "plain")] for _ in range(max(3, given.rounds))
     ]
     ratio = statistics.median(ours[0] / plain[0] for ours, plain in pairs)
     keys = ("wall", "cpu", "resident", "anonymous")

@@ -38,6 +38,8 @@ def session(
 
     options = ort.SessionOptions()
     options.log_severity_level = 3
+    # In the file's order. The default runs what depends on weights alone first: it widened all of them before any use.
+    options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
     level = ort.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimise else level.ORT_DISABLE_ALL
     if not prepack:

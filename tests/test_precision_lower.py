@@ -521,3 +521,17 @@ def test_weights_are_streamed_and_right(tmp_path: Path) -> None:
     assert back is not None
     np.testing.assert_array_equal(back.numpy(), values.astype(np.float16))
     assert (tmp_path / "low.weights").stat().st_size == values.size * 2
+
+
+@pytest.mark.parametrize(("narrow", "kind"), [(True, "FLOAT16"), (False, "FLOAT")])
+def test_a_table_is_narrow_where_a_reader_of_its_rows_is(tmp_path: Path, narrow: bool, kind: str) -> None:
+    other = "Sigmoid" if narrow else "Exp"
+    body = f"""agraph (int64[n] i) => (float[n, 2] y, float[n, 2] z)
+    <float[3, 2] table = {{1.0, 2.0, 3.0, 4.0, 5.0, 6.0}}> {{
+      [look] row = Gather (table, i)
+      [wide] y = Exp (row)
+      [other] z = {other} (row)
+    }}"""
+    model, report = lowered(tmp_path, body, wide(op="Exp"))
+    assert model.graph.initializers["table"].dtype == ir.DataType[kind]
+    assert len(report.casts) == (2 if narrow else 0)  # before Exp, and behind Sigmoid

@@ -154,6 +154,39 @@ g (float[2, 4] q, bool[2, 4] keep) => (float[2, 4] y)
 """
 
 
+@pytest.mark.parametrize("base", ["fp16", "bf16"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_table_is_not_widened_to_look_up_some_of_its_rows(tmp_path: Path, base: str, tied: bool) -> None:
+    other = "MatMul (table, row)" if tied else "Relu (row)"
+    body = f"""g (int64 i) => (float[2] y) <float[2, 2] table = {{0.1, 1.0, 300.0, 0.3}}> {{
+      [look] row = Gather (table, i)  [out] y = {other} }}"""
+    model = lowered(tmp_path, body, base=base)
+    readers = [node.op_type for node in build_shadow(model).graph.initializers["table"].consumers()]
+    assert sorted(readers) == (["Cast", "Gather"] if tied else ["Gather"])
+    kind = (ir.DataType.BFLOAT16 if base == "bf16" else ir.DataType.FLOAT16).numpy()
+    table = np.array([[0.1, 1.0], [300.0, 0.3]], np.float32).astype(kind).astype(np.float32)
+    for index in (0, 1):
+        wide = table @ table[index] if tied else table[index]
+        with np.errstate(over="ignore"):
+            narrow = wide.astype(kind).astype(np.float32)
+        np.testing.assert_array_equal(rehearse(tmp_path, model, i=index)["y"], narrow)
+        culprits = [item.node for item in probed(tmp_path, model, i=index).culprits]
+        assert culprits == (["out"] if np.isinf(narrow).any() else [])
+
+
+def test_a_table_with_infinities_does_not_make_the_look_up_a_culprit(tmp_path: Path) -> None:
+    model = parse("""g (int64 i) => (float[2] y) <float[2, 2] table = {0, 0, 0, 0}> {
+      [look] row = Gather (table, i)  [out] y = Relu (row) }""")
+    model.graph.initializers["table"].const_value = ir.tensor(
+        np.full((2, 2), np.inf, np.float32), name="table"
+    )
+    lower(model, resolve(model, "fp16", ()))
+    files.save(model, tmp_path / "low.onnx", "low.weights")
+    found = probed(tmp_path, files.load(tmp_path / "low.onnx"), i=1)
+    assert found.culprits == ()
+    assert "look" in found.affected
+
+
 def test_masks_are_not_blamed(tmp_path: Path) -> None:
     keep = np.array([[True, False, True, True], [True, True, False, False]])
     for overrides in (

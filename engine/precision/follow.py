@@ -24,7 +24,8 @@ def follow(
     """Types for the ``free`` nodes, given those of all others.
 
     A free node differs from the base only if a value of that other type comes in and a reader of that
-    type waits behind it; one that makes floats out of none takes the widest type that is read.
+    type waits behind it; one that makes floats out of none takes the widest type that is read, unless it
+    looks them up in a weight that a reader takes in the base type: half the bytes, and no more casts.
     """
     return _Neighbours(model, settled, frozenset(free), io, base).choose()
 
@@ -66,7 +67,7 @@ class _Neighbours:
         if not any(map(is_float, node.outputs)):
             common = before
         elif not before:
-            common = after
+            common = set() if self._base in after and _reads_weight(node) else after
         elif ops.casts_between_floats(node) and len(after) == 1:
             common = after  # it may go straight to the type that is read
         else:
@@ -98,3 +99,7 @@ class _Neighbours:
         if owner is not None:
             return self._settled.get(owner, ir.DataType.FLOAT)
         return value.dtype if self._io == "keep" and value.dtype else self._base
+
+
+def _reads_weight(node: ir.Node) -> bool:
+    return any(value is not None and is_float(value) and is_weight(value) for value in node.inputs)

@@ -52,7 +52,7 @@ def instrument(shadow: ir.Model, names: Names) -> list[Watch]:
         if not is_float(value) or (is_weight(value) and not value.uses()):
             continue
         rounded = value.dtype if value.dtype in LOW else _rounding(value)
-        source = _widened(value)
+        source = _widened(value, names)
         results = []
         for op in ("ReduceMin", "ReduceMax", "ReduceSum"):
             node = ir.Node(
@@ -79,11 +79,20 @@ def _rounding(value: ir.Value) -> ir.DataType | None:
     return None
 
 
-def _widened(value: ir.Value) -> ir.Value:
-    """The FP32 form of a narrow value: the result of the cast that the shadow put behind it."""
+def _widened(value: ir.Value, names: Names) -> ir.Value:
+    """The FP32 form of a narrow value: the result of the cast behind it, which a table of weights has only here."""
     if value.dtype not in LOW:
         return value
-    return next(node.outputs[0] for node, _ in value.uses() if ROUND in node.metadata_props)
+    for node, _ in value.uses():
+        if ROUND in node.metadata_props:
+            return node.outputs[0]
+    attributes = {"to": ir.AttrInt64("to", ir.DataType.FLOAT.value)}
+    name = names.unique(f"{value.name}.weight")
+    up = ir.Node("", "Cast", [value], attributes, name=name, metadata_props={ROUND: "weight"})
+    up.outputs[0].name = names.unique(f"{value.name}.wide")
+    up.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
+    place_after(value, up)
+    return up.outputs[0]
 
 
 def mask_values(watches: Collection[Watch], outputs: Mapping[str, Array]) -> frozenset[float]:

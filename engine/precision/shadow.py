@@ -44,6 +44,7 @@ class _Shadow:
         self._model, self._unrounded = model, unrounded
         self._names = Names(model)
         self._raw = set[ir.Value]()  # values that were left unrounded, and what moves them
+        self._lookups: set[ir.Node] = set()
         self._position = {node: index for index, node in enumerate(nodes(model))}
 
     def build(self) -> ir.Model:
@@ -60,8 +61,9 @@ class _Shadow:
         return self._model
 
     def _widen_weight(self, value: ir.Value) -> None:
-        """Keep the weight narrow on disk and cast it where it is first read."""
-        uses = list(value.uses())
+        """Keep the weight narrow on disk and cast it where it is first read; of a table only the rows looked up."""
+        uses = [(node, index) for node, index in value.uses() if not (node.op_type == "Gather" and index == 0)]
+        self._lookups |= {node for node, _ in value.uses()} - {node for node, _ in uses}
         if not uses and not value.is_graph_output():
             return
         up = self._cast_node(value, ir.DataType.FLOAT, "weight", {})
@@ -72,7 +74,7 @@ class _Shadow:
             graph.insert_before(min(here, key=self._position.__getitem__), up)
         else:
             place_after(value, up)
-        _replace(value, up.outputs[0], up)
+        _replace(value, up.outputs[0], up, *self._lookups)
 
     def _widen_input(self, value: ir.Value, rounds: bool) -> None:
         dtype = value.dtype
@@ -85,8 +87,8 @@ class _Shadow:
         low = [value for value in node.outputs if value.dtype in LOW]
         if not low:
             return
-        if node.op_type == "Cast":
-            self._widen_cast(node)
+        if node.op_type == "Cast" or node in self._lookups:
+            self._widen_narrow(node)
             return
         _widen_attributes(node)
         exact = ops.moves_data(node) or node.op_type in _EXACT or ops.holds_graphs(node)
@@ -102,8 +104,8 @@ class _Shadow:
             else:
                 self._round(value, dtype, node.metadata_props)
 
-    def _widen_cast(self, node: ir.Node) -> None:
-        """A cast to a narrow type rounds by itself: only the way back is missing."""
+    def _widen_narrow(self, node: ir.Node) -> None:
+        """A cast to a narrow type, or a look-up in a narrow table, needs no rounding: only the way back is missing."""
         value, name = node.outputs[0], node.outputs[0].name
         up = self._cast_node(value, ir.DataType.FLOAT, "up", node.metadata_props)
         place_after(value, up)
@@ -143,10 +145,10 @@ class _Shadow:
         return node
 
 
-def _replace(old: ir.Value, new: ir.Value, keep: ir.Node) -> None:
-    """Let every reader of ``old`` but the node ``keep``, and every graph output, take ``new``."""
+def _replace(old: ir.Value, new: ir.Value, *keep: ir.Node) -> None:
+    """Let every reader of ``old`` but the nodes ``keep``, and every graph output, take ``new``."""
     for node, index in list(old.uses()):
-        if node is not keep:
+        if node not in keep:
             node.replace_input_with(index, new)
     if old.is_graph_output():
         graph = old.graph
