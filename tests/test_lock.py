@@ -394,7 +394,8 @@ def worse(done: Record, factor: float = 1.5) -> Record:
         return item | {key: item[key] * factor for key in ("max_abs", "rel_l2")}
 
     results = [
-        replace(result, measurements={"comparisons": [scaled(item) for item in result.measurements["comparisons"]]})
+        replace(result, measurements={**result.measurements,
+                                      "comparisons": [scaled(item) for item in result.measurements["comparisons"]]})
         if result.step == "rehearse" else result
         for result in done.results
     ]  # fmt: skip
