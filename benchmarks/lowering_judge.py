@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -42,7 +43,10 @@ def loads(path: Path) -> str:
 
 
 def _short(text: str) -> str:
-    return " ".join(text.split())[:150]
+    plain = re.sub(
+        r"^(\[\w+\][ :]*|\d+ : |[A-Z_]+ : |Load model from \S+ failed: ?|Inference error\(s\): )+", "", text
+    )
+    return " ".join(plain.split())[:90]
 
 
 def errors(model: Path, result: Path) -> tuple[float, float]:
