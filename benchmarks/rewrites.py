@@ -22,11 +22,9 @@ import onnx
 import onnx_ir as ir
 
 from engine import refusals, toolchain, wording
-from engine.errors import RecipeError
 from engine.rewriting import words
 from engine.rewriting.result import Rewritten
 from engine.rewriting.rewrite import Options, rewrite_files
-from engine.rewriting.subject import require_sound
 from engine.rules.evaluate import CannotRunError, Evaluator
 from engine.rules.suite import Case, cases, of_ops
 from engine.toolchain import Toolchain
@@ -53,17 +51,16 @@ def measured(
     paths = [source / f"{case.name}.onnx" for case in tests]
     for case, path in zip(tests, paths, strict=True):
         onnx.save(case.model, path)
-    unsound = {path: why for path in paths if (why := _fault(path))}
-    sound = [path for path in paths if path not in unsound]
-    refused = dict(zip(unsound, _asked(tool, list(unsound), "not sound"), strict=True))
     options = Options(tool, any_io_types=any_io_types)
-    results = dict(zip(sound, rewrite_files(sound, out, options, _progress), strict=True))
+    results = dict(zip(paths, rewrite_files(paths, out, options, _progress), strict=True))
+    unsound = [path for path, result in results.items() if result.verdict == "unsound"]
+    as_is = dict(zip(unsound, _asked(tool, unsound, "not sound"), strict=True))
     changed = [path for path, result in results.items() if result.changed and result.output]
     again = dict(zip(changed, _asked(tool, [out / path.name for path in changed], "written"), strict=True))
     found = []
     for case, path in zip(tests, paths, strict=True):
-        if path in unsound:
-            found.append(Outcome(case, refused[path], refused[path], left=f"not sound: {unsound[path]}"))
+        if path in as_is:
+            found.append(Outcome(case, as_is[path], as_is[path], left=f"not sound: {results[path].why}"))
         else:
             found.append(_outcome(case, results[path], path, again.get(path, False)))
     return found, list(results.values())
@@ -116,14 +113,6 @@ def _different(expected: np.ndarray, found: np.ndarray, case: Case) -> str:
         return ""
     worst = np.nanmax(np.abs(expected.astype(np.complex128) - found.astype(np.complex128)))
     return f"{int(bad.sum())} of {bad.size} numbers differ, by at most {worst:.2g}"
-
-
-def _fault(path: Path) -> str:
-    try:
-        require_sound([path])
-    except RecipeError as error:
-        return error.problems[0].what
-    return ""
 
 
 def _asked(tool: Toolchain, paths: Sequence[Path], what: str) -> list[bool]:
