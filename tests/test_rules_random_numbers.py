@@ -160,13 +160,14 @@ def test_max_roi_pool(height: int, width: int, rows: int, columns: int, scale: f
 
 
 @few
-@given(size, size, st.integers(-2, 1), st.sampled_from(["-65504", "-1e9", "-3.4e38"]))
-def test_mask_fill(rows: int, columns: int, axis: int, low: str) -> None:
+@given(size, size, st.integers(-2, 1), st.sampled_from(["-65504", "-1e9", "-3.4e38"]), st.booleans())
+def test_mask_to_half_range(rows: int, columns: int, axis: int, low: str, keeps: bool) -> None:
+    where = "mask, x, low" if keeps else "mask, low, x"
     text = (
-        f"g (float[{rows},{columns}] x, bool[{rows},{columns}] drop) => (float[{rows},{columns}] p)"
-        f" <float low = {{{low}}}> {{ filled = Where (drop, low, x)  p = Softmax <axis = {axis}> (filled) }}"
+        f"g (float[{rows},{columns}] x, bool[{rows},{columns}] mask) => (float[{rows},{columns}] p)"
+        f" <float low = {{{low}}}> {{ filled = Where ({where})  p = Softmax <axis = {axis}> (filled) }}"
     )
-    same("mask-fill-to-half-range", text)
+    same("mask-keep-to-half-range" if keeps else "mask-fill-to-half-range", text)
 
 
 @few
