@@ -150,7 +150,7 @@ def page() -> str:
 def rewrites() -> str:
     rules = summary.read_all()
     index = [
-        f"| [{rule.name}](#{rule.name}) | {', '.join(rule.ops)} | {rule.needed_text()} | {rule.tolerance} |"
+        f"| [{rule.name}](#{rule.name}) | {', '.join(rule.ops) or rule.types_text()} | {rule.needed_text()} | {rule.tolerance} |"
         for rule in rules
     ]
     table = "\n".join(["| rule | operators | needed by | tolerance |", "|---|---|---|---|", *index])
@@ -158,7 +158,7 @@ def rewrites() -> str:
 
 
 def about_rule(rule: Summary) -> str:
-    parts = [f"## {rule.name}", f"For {', '.join(rule.ops)}, opset {rule.opset}."]
+    parts = [f"## {rule.name}", f"For {', '.join(rule.ops) or rule.types_text()}, opset {rule.opset}."]
     for heading, said in rule.headings():
         parts += [f"### {heading}", escaped(said)]
     return "\n\n".join(parts)

@@ -28,6 +28,7 @@ class Diagnosis:
     recipe: str
     patch: str = ""
     wrote: bool = False
+    narrow: tuple[str, ...] = ()  # places of the overrides that hold nodes narrow
 
     @property
     def good(self) -> bool:
@@ -44,10 +45,15 @@ def diagnose(path: Path, out: Path | None, observer: Observer, write: bool) -> D
     done = _run_of(plan, folder)
     if done is None:
         done = route.run(path, out, _UNTIL, (), observer).record
+    if done.interrupted:
+        raise KeyboardInterrupt
     _require_rehearsed(done, loaded, folder)
     facts = interpret.diagnose(done, folder, observer)
     if "overrides" not in facts:
-        return Diagnosis(facts, str(file))
+        places = [
+            loaded.document.place(("precision", "overrides", index)) for index in facts.get("narrow", ())
+        ]
+        return Diagnosis(facts, str(file), narrow=tuple(map(str, places)))
     before = file.read_bytes().decode()
     _require_own_overrides(loaded, plan, file)
     after = recipe_patch.with_overrides(before, facts["overrides"], str(file))
@@ -109,6 +115,7 @@ def words(found: Diagnosis) -> Iterator[str]:
         yield "the limit is below what this graph gives in FP32: look at accept.engine, or at the steps before lower"
     elif verdict == "overrides":
         yield f"with all else in FP32 it is {_margin(after)}: the recipe's own overrides hold narrow what must be wide"
+        yield from (f"  {place}" for place in found.narrow)
     elif verdict == "spread":
         yield f"the error is spread over the graph ({facts['of']} nodes): neither a few of them nor a kind of layer in "
         yield "FP32 is enough; choose another precision.base, or a looser limit"

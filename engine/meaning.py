@@ -81,8 +81,9 @@ def _precision(loaded: LoadedRecipe) -> Iterator[Problem]:
         where = ("precision", "overrides", index)
         if not (override.module or override.op or override.node):
             yield at(where, f"precision.overrides[{index}]: names no layer", "add 'module', 'op' or 'node'")
-        if override.type == base:
-            yield at((*where, "type"), f"precision.overrides[{index}]: the base is {base} already")
+        earlier = {item.type for item in (precision.overrides or ())[:index]}
+        if override.type == base and earlier <= {base}:  # otherwise it may be an exception from one before it
+            yield at((*where, "type"), f"precision.overrides[{index}]: the base is {base} already", "leave it out")
     if precision.io == "lower" and base == "fp32":
         yield at(("precision", "io"), "precision.io: 'lower' does nothing with base fp32")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import numpy_helper, parser
 
-from engine import recipe_patch, runtime
+from engine import diagnosing, recipe_patch, runtime
 from engine.comparison import Comparison
 from engine.diagnosis import cover, search
 from engine.diagnosis.find import find
@@ -257,11 +258,13 @@ def diagnosed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, dict
     return recipe, text, json.loads(ran.stdout)
 
 
-def test_the_change_is_a_diff_of_one_line(diagnosed: tuple[Path, str, dict[str, object]]) -> None:
+def test_the_change_is_a_diff_of_one_override(diagnosed: tuple[Path, str, dict[str, object]]) -> None:
     recipe, before, found = diagnosed
-    added = set(recipe.read_text().splitlines()) - set(before.splitlines())
-    assert len(added) == 1
-    assert "module: parts.4" in added.pop()
+    added = [line for line in recipe.read_text().splitlines() if line not in before.splitlines()]
+    opened = ["precision:  # nothing is kept wide yet", "  base: fp16", "  overrides:"]
+    assert added[:3] == opened
+    (line,) = added[3:]
+    assert line.startswith('    - {module: parts.4, type: fp32, because: "rehearsed: max_abs ')
     assert found["wrote"] is True
     assert str(found["patch"]).startswith("--- a/recipe.yaml\n+++ b/recipe.yaml\n")
 
@@ -279,3 +282,19 @@ def test_a_recipe_that_is_not_there_is_the_users_fault(tmp_path: Path) -> None:
     ran = portwright("diagnose", str(tmp_path / "none.yaml"))
     assert ran.returncode == 2
     assert "none.yaml" in ran.stderr
+
+
+def test_an_interrupted_run_is_no_diagnosis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = write(SYNTHETIC[0], tmp_path)
+    stopped = SimpleNamespace(record=SimpleNamespace(interrupted=True))
+    monkeypatch.setattr(diagnosing.route, "run", lambda *rest: stopped)
+    with pytest.raises(KeyboardInterrupt):
+        diagnosing.diagnose(recipe, None, lambda event: None, write=False)
+    assert "overrides" not in recipe.read_text()
+
+
+def test_overrides_that_insist_are_told_with_their_lines() -> None:
+    margin = {"ratio": 3.0, "what": "max_abs", "value": 0.3, "where": "y at max"}
+    facts = {"verdict": "overrides", "base": "fp16", "before": margin, "after": margin, "rehearsals": 5}
+    told = list(diagnosing.words(diagnosing.Diagnosis(facts, "r.yaml", narrow=("r.yaml:9:7",))))
+    assert told[-1] == "  r.yaml:9:7"

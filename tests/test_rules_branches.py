@@ -140,6 +140,8 @@ def test_rewrite_finds_the_if_around_a_refused_squeeze(tmp_path: Path) -> None:
     (result,) = rewrite_files([path], tmp_path / "out", options)
     assert (result.verdict, [used.rule for used in result.used]) == ("builds", ["if-of-known-size"]), result
     assert "output 'y' has 3 axes; the file said 2" in result.notes
+    wanted = "if-of-known-size: right for the sizes given (b=1:2:3, q=2:3:5); others may need the other branch"
+    assert wanted in result.notes
 
 
 @settings(max_examples=15)

@@ -46,7 +46,8 @@ def text(rule: Summary) -> Iterator[str]:
         ("proven on", f"{rule.proof_text()}, and again at every place where it is applied"),
         ("file", rule.path),
     ):
-        yield f"{what:<11} {said}"
+        if said:
+            yield f"{what:<11} {said}"
     yield ""
     conditions = rule.data.get("where", {})
     if conditions:

@@ -37,6 +37,7 @@ class Repair:
         self.reference = False  # a rule among them is judged by the reference evaluator alone
         self.corners = True  # all of them are meant for every number
         self.widening = set[str]()  # the rules among them that changed types
+        self.branching = set[str]()  # those that took one branch of an If
         self.unwidened: tuple[Remaining, ...] | None = None  # what remained before
         self.notes_before: list[str] = []
         self._widened_after = -1  # applications before the integer types were last widened
@@ -173,6 +174,8 @@ class Repair:
     def _note(self, rule: Rule, done: Applications) -> None:
         if self.order[-1:] != [rule.name]:
             self.order.append(rule.name)
+        if rule.branch:
+            self.branching.add(rule.name)
         proofs = [item.proof for item in done.accepted if item.proof is not None]
         before = self.used.get(rule.name) or Used(rule.name, 0, done.nodes_before, 0, 0, 0.0, ())
         self.used[rule.name] = replace(

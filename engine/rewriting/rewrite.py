@@ -133,6 +133,10 @@ def _finished(repair: Repair, answer: Answer, rounds: int, out: Path, options: O
     if verdict == "refused" and repair.take_back():
         remaining = repair.unwidened or ()
     subject.notes += repair.floats()
+    if options.sizes and (by_size := sorted(repair.branching)):
+        given = ", ".join(f"{name}={low}:{best}:{high}" for name, (low, best, high) in sorted(options.sizes.items()))
+        rules = ", ".join(by_size)
+        subject.notes.append(f"{rules}: right for the sizes given ({given}); others may need the other branch")
     notes = tuple(subject.notes)
     file = str(subject.path)
     if verdict != "refused" and not options.any_io_types and (kept := repair.double_ends()):

@@ -36,6 +36,8 @@ def run(context: Context) -> Done:
     )  # fmt: skip
     found = find.find(tried, taken)
     facts = _facts(found, plan)
+    if found.verdict == "overrides":
+        facts["narrow"] = [index for index, item in enumerate(precision.overrides) if item.type != "fp32"]
     if found.verdict in ("found", "kinds"):
         facts |= _named(found, tried, taken, plan)
     return Done(facts=facts | {"rehearsals": tried.count})
@@ -84,31 +86,29 @@ def _named(found: Found, tried: Trials, taken: Sequence[Sample], plan: Plan) -> 
     wide = frozenset(name for name, kind in report.node_types.items() if kind == "fp32")
     model = files.load(tried.graph)
     prepare(model)
-    because = _because(found)
-    if found.lines:
-        short = tuple(replace(line, because=because) for line in found.lines)
-    else:
-        short = cover.cover(model, found.nodes, wide, held, "fp32", because)
-    long = tuple(Override("fp32", because, node=selectors.exactly(name)) for name in found.nodes)
+    short = found.lines or cover.cover(model, found.nodes, wide, held, "fp32", "")
+    long = tuple(Override("fp32", "", node=selectors.exactly(name)) for name in found.nodes)
     free = {node.name or "" for node in nodes(model) if ops.is_free(node)}
     for lines in dict.fromkeys((short, long)):
-        taken_by, _ = tried.lowered([*tried.overrides, *lines])
-        names = {name for item in taken_by.overrides[len(tried.overrides) :] for name in item.nodes} - free
-        same = names - wide == set(found.nodes) and found.after is not None
-        after = found.after if same and found.after else tried.of([*tried.overrides, *lines], taken)
+        after = tried.of([*tried.overrides, *lines], taken)  # as they stand: the figures go into the recipe
         if after.good:
-            plain_lines = [_plain_override(line) for line in lines]
+            taken_by, _ = tried.lowered([*tried.overrides, *lines])
+            names = {
+                name for item in taken_by.overrides[len(tried.overrides) :] for name in item.nodes
+            } - free
+            because = _because(found.before, after, len(lines))
+            plain_lines = [_plain_override(replace(line, because=because)) for line in lines]
             return {"overrides": plain_lines, "after": plain(after), "takes": sorted(names)}
     return {"verdict": "unconfirmed", "after": plain(after)}
 
 
-def _because(found: Found) -> str:
-    before, after = found.before, found.after
-    assert after is not None
-    was = f"{before.what} {before.value:.2g}" if before.value is not None else "not finite"
-    now = f"{after.value:.2g}" if after.value is not None else "0"
+def _because(before: Margin, after: Margin, lines: int) -> str:
+    """What the lines do together: what each does alone was not rehearsed."""
+    was = f"{before.what} {before.value:.3g}" if before.value is not None else "not finite"
+    now = f"{after.value:.3g}" if after.value is not None else "0"
     metric = f" {after.what}" if after.what != before.what else ""
-    return f"rehearsed: {was} without it, {now}{metric} with it"
+    it, them = ("it", "it") if lines == 1 else (f"these {lines} lines", "them")
+    return f"rehearsed: {was} without {it}, {now}{metric} with {them}"
 
 
 def _plain_override(line: Override) -> dict[str, Any]:
