@@ -17,6 +17,7 @@ import onnx_ir as ir
 import pytest
 from onnx import numpy_helper
 
+from engine import toolchain
 from engine.commands import rewrite as command
 from engine.errors import Exit, RecipeError, StepError
 from engine.graph import filled, names
@@ -660,3 +661,17 @@ def test_what_cannot_be_read_or_written_is_said_before_the_work(
         done = cli("rewrite", given, "-o", out, "--for", "tensorrt-rtx", *rules)
         assert done.code == 2, done.text
         assert said in done.err
+
+
+@needs_rtx
+@pytest.mark.parametrize("between", ["z = Identity (q)", "z = Max (q, q)", "z = Reshape (q, to)"])
+def test_a_quantised_pair_of_uint8_is_mended_at_both_ends(tmp_path: Path, between: str) -> None:
+    """TensorRT names a cast between the two; what reads its uint8 is what needs a rule."""
+    text = (
+        "g (float[n,6] x) => (float[a,6] y) <float s = {0.05}, uint8 o = {128}, int64[2] to = {-1, 6}>"
+        f" {{ q = QuantizeLinear (x, s, o) {between} y = DequantizeLinear (z, s, o) }}"
+    )
+    source = saved(tmp_path / "in", "pair", text)
+    (result,) = rewrite_files([source], tmp_path / "out", Options(toolchain.resolve("tensorrt-rtx"), {"n": (1, 4, 8)}))
+    assert result.verdict == "builds", result
+    assert {used.rule for used in result.used} >= {"quantizelinear-to-elementwise", "dequantizelinear-to-elementwise"}

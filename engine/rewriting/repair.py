@@ -135,7 +135,8 @@ class Repair:
     def _refused_nodes(self, answer: Answer, ops: Mapping[str, str]) -> Iterator[str]:
         """By name; where TensorRT names an operator only, its nodes; where it names nothing, all that have a rule.
 
-        A node in a branch is followed by the If that holds it.
+        A node in a branch is followed by the If that holds it, one of uint8 by those that its tensors come from and go
+        to: TensorRT names the node that makes a tensor of a type that it lacks, and the cure may be at the next.
         """
         around = self.subject.around()
         for refusal in self._told(answer):
@@ -144,6 +145,7 @@ class Repair:
                 while node is not None:
                     yield node
                     node = around.get(node)
+                yield from self.subject.along(refusal.node or "")
             elif refusal.op:
                 yield from (node for node, op in ops.items() if op == refusal.op)
             elif _NO_TYPE not in refusal.raw:

@@ -62,6 +62,18 @@ class Subject:
                     found |= {inner.name or "": node.name or "" for inner in attribute.as_graph()}
         return found
 
+    def along(self, name: str) -> list[str]:
+        """The nodes that the uint8 tensors of the node called ``name`` come from and go to, through others of uint8."""
+        start = next((node for node in self.model.graph.all_nodes() if node.name == name), None)
+        found = [start] if start is not None else []
+        for node in found:  # grows while it is gone through
+            for value in (*node.inputs, *node.outputs):
+                if value is not None and value.dtype == ir.DataType.UINT8:
+                    maker = value.producer()
+                    near = [*([maker] if maker is not None else []), *value.consumers()]
+                    found += [other for other in near if other not in found]
+        return [node.name or "" for node in found[1:]]
+
     def note_ranks(self, before: Mapping[str, int | None]) -> None:
         """Say of which outputs the rank is another one than ``before``, by name."""
         for name, rank in self.ranks().items():
