@@ -217,6 +217,17 @@ def test_an_offset_is_found_and_its_files_are_gone(tmp_path: Path) -> None:
     assert [item.name for item in tmp_path.iterdir()] == ["g.onnx"]
 
 
+def test_what_reads_a_tensor_counts_though_it_is_wide_itself(tmp_path: Path) -> None:
+    """Sin takes no bfloat16 at this opset: the sum before it is to blame, and nothing else ranks above it."""
+    count = 8
+    lines = ["t0 = Tanh(x)", *(f"t{i} = Tanh(t{i - 1})" for i in range(1, count))]
+    body = "\n".join([*lines, f"b = Add(t{count - 1}, off)", "c = Sin(b)", "y = Tanh(c)"])
+    path = _graph(tmp_path, body, {"off": 61.0})
+    found = find(Trials(path, "bf16", "keep", (), Limits(max_abs=0.03)), _samples(path))
+    assert (found.verdict, found.nodes) == ("found", ("Add_b",))
+    assert found.ranked[0][0] == "b"
+
+
 def test_a_graph_within_its_limits_is_fine(tmp_path: Path) -> None:
     path = _graph(tmp_path, _OFFSET, {"off": 1.0})
     assert find(Trials(path, "fp16", "keep", (), Limits(max_abs=0.01)), _samples(path)).verdict == "fine"

@@ -165,7 +165,7 @@ class _Figures:
             return 0.0
         if not math.isfinite(own):
             return math.inf
-        return max([_SELF * own, *(self._reader(unit, name, difference) for name in unit.readers)])
+        return max([_SELF * own, *(self._reader(unit, name, difference) for name in unit.read_by)])
 
     def _reader(self, unit: Unit, name: str, difference: float) -> float:
         """Relative error of a reader's worst output, or the part of it that this tensor has in a sum."""

@@ -17,12 +17,14 @@ from engine.precision.sources import readers
 class Unit:
     """A tensor and the names of the computing nodes around it: with all of them wide it is never narrow.
 
-    ``readers`` are those among ``nodes`` that read it, also behind nodes that only move data.
+    ``readers`` are those among ``nodes`` that read it, also behind nodes that only move data; ``read_by`` holds the
+    readers that are wide already as well, which suffer from its rounding no less.
     """
 
     value: str
     maker: str
     readers: tuple[str, ...]
+    read_by: tuple[str, ...]
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -44,6 +46,7 @@ def units(model: ir.Model, narrow: Collection[str]) -> tuple[Unit, ...]:
             value.name or "",
             made if made in narrow else "",
             tuple(name for node in behind if (name := node.name or "") in narrow and name != made),
+            tuple(name for node in behind if (name := node.name or "") != made),
         )
         if unit.nodes:
             found.append(unit)
