@@ -30,11 +30,13 @@ def apply_types(
     """
     types = {narrow: wide for narrow, wide in types_of(rule).items() if narrow not in kept}
     before = _count(model)
+    names = ", ".join(kind.name.lower() for kind in types)
+    if not _holds(model, types):  # a copy of a large graph costs as much as the graph
+        return Applications(rule.name, (), (), before, before), f"no operator of the graph computes in {names}"
     trial = model.clone()
     found = retype.widen(trial, (), types)
     refused = [Refusal(*_place(node), why) for node, why in retype.staying(model, types)]
     if found is None or not found.computing:
-        names = ", ".join(kind.name.lower() for kind in types)
         nothing = "" if refused else f"no operator of the graph computes in {names}"
         return Applications(rule.name, (), tuple(refused), before, before), nothing
     proof = prover(_whole(model, rule, types), model, trial, Known()) if prover else None
@@ -46,6 +48,12 @@ def apply_types(
     assert done is not None  # as in the trial
     accepted = _accepted(model, rule, done, proof)
     return Applications(rule.name, accepted, tuple(refused), before, _count(model)), ""
+
+
+def _holds(model: ir.Model, types: Collection[Type]) -> bool:
+    ends = (*model.graph.inputs, *model.graph.initializers.values())
+    made = (value for node in model.graph.all_nodes() for value in node.outputs)
+    return any(value.dtype in types for value in (*ends, *made))
 
 
 def types_of(rule: Rule) -> Mapping[Type, Type]:
