@@ -159,14 +159,21 @@ def call(
     return {name: _numpy(value) for name, value in zip(port.outputs, outputs, strict=True)}
 
 
+def converted(port: Port, dtype: torch.dtype) -> tuple[Port | None, str]:
+    """A copy of the port in a floating type, or None and why there is none: a model's own code may refuse it."""
+    try:
+        return copy.deepcopy(port).to(dtype), ""
+    except (RuntimeError, TypeError, NotImplementedError) as error:
+        return None, f"not run: the model cannot be copied: {error}"
+
+
 def double(port: Port) -> tuple[Callable[[Mapping[str, Array], str], dict[str, Array]] | None, str]:
     """The model in FP64 as ``call(inputs, shape)`` and "run", or None and why there is none."""
     if sum(parameter.numel() for parameter in port.parameters()) > _MOST_IN_FP64:
         return None, "not run: too many parameters for a copy in FP64"
-    try:
-        copied = copy.deepcopy(port).double()
-    except (RuntimeError, TypeError, NotImplementedError) as error:
-        return None, f"not run: the model cannot be copied: {error}"
+    copied, why = converted(port, torch.float64)
+    if copied is None:
+        return None, why
 
     def run(inputs: Mapping[str, Array], shape: str) -> dict[str, Array]:
         usual = torch.get_default_dtype()

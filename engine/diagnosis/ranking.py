@@ -16,9 +16,9 @@ import onnx_ir as ir
 from engine import runtime
 from engine.diagnosis.units import Unit, is_root
 from engine.graph import files
+from engine.graph.fresh import Names
 from engine.precision import ops
 from engine.precision.formats import DTYPES, Precision, is_float
-from engine.precision.prepare import Names
 from engine.samples import Array
 
 # fmt: off
@@ -92,10 +92,10 @@ class _Twin:
             return
         twin = ir.Node(
             node.domain, node.op_type, inputs, dict(node.attributes),
-            num_outputs=len(node.outputs), name=self._names.unique(f"{node.name}.twin"), overload=node.overload,
+            num_outputs=len(node.outputs), name=self._names.fresh(f"{node.name}.twin"), overload=node.overload,
         )  # fmt: skip
         for mine, its in zip(twin.outputs, node.outputs, strict=True):
-            mine.name = self._names.unique(f"{its.name}.twin") if its.name else ""
+            mine.name = self._names.fresh(f"{its.name}.twin") if its.name else ""
             mine.type, mine.shape = its.type, its.shape
         self.model.graph.append(twin)
         self.op[node.name or ""] = node.op_type
@@ -134,10 +134,10 @@ class _Twin:
         return names[0], names[1]
 
     def _node(self, op: str, inputs: list[ir.Value], dtype: ir.DataType, **attributes: int) -> ir.Value:
-        named = self._names.unique(f"{inputs[0].name}.{op}")
+        named = self._names.fresh(f"{inputs[0].name}.{op}")
         attrs = {key: ir.AttrInt64(key, number) for key, number in attributes.items()}
         node = ir.Node("", op, inputs, attrs, name=named)
-        node.outputs[0].name, node.outputs[0].type = self._names.unique(named), ir.TensorType(dtype)
+        node.outputs[0].name, node.outputs[0].type = self._names.fresh(named), ir.TensorType(dtype)
         self.model.graph.append(node)
         return node.outputs[0]
 

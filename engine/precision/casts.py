@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from engine.graph.fresh import Names
 from engine.graph.provenance import KEYS
 from engine.precision import ops
 from engine.precision.constants import fill_value
 from engine.precision.decide import Decision
 from engine.precision.formats import FAMILY, PRECISIONS, Precision, is_float, is_weight
-from engine.precision.prepare import Names, nodes, owners
+from engine.precision.prepare import nodes, owners
 from engine.precision.report import Boundary, ConvertedWeight, InsertedCast
 from engine.precision.selectors import Assignment, module_of
 from engine.precision.weights import ConvertedTensor, Scan, scan
@@ -134,7 +135,7 @@ class Writer:
                 self._convert(value, value, target)
 
     def _second(self, value: ir.Value, target: ir.DataType) -> ir.Value:
-        name = self._names.unique(f"{value.name}_{PRECISIONS[target]}")
+        name = self._names.fresh(f"{value.name}_{PRECISIONS[target]}")
         second = ir.Value(name=name, shape=value.shape, type=ir.TensorType(target))
         self._convert(value, second, target)
         graph = value.graph
@@ -165,13 +166,13 @@ class Writer:
             "Cast",
             [value],
             {"to": ir.AttrInt64("to", target.value)},
-            name=self._names.unique(f"{value.name}_to_{short}"),
+            name=self._names.fresh(f"{value.name}_to_{short}"),
             metadata_props={key: text for key, text in reader.metadata_props.items() if key in KEYS}
             if reader
             else {},
         )
         made = cast.outputs[0]
-        made.name = self._names.unique(f"{value.name}_{short}")
+        made.name = self._names.fresh(f"{value.name}_{short}")
         made.type, made.shape = ir.TensorType(target), value.shape
         place_after(value, cast)
         self._casts.append((cast, PRECISIONS[value.dtype], readers))
@@ -189,7 +190,7 @@ class Writer:
             exported = any(graph.outputs[index] is variant for graph, index, _ in outputs)
             if exported and not value.is_graph_output():
                 name, inner = value.name, PRECISIONS[value.dtype or dtype]
-                value.name = self._names.unique(f"{name}_{inner}")
+                value.name = self._names.fresh(f"{name}_{inner}")
                 variant.name = name
 
     def _drop_idle_casts(self, order: list[ir.Node]) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 import onnx_ir as ir
 
 from engine.graph import files
+from engine.graph.fresh import Names
 from engine.precision import prepare, rehearsal
-from engine.precision.prepare import Names
 from engine.precision.ranges import behind
 from engine.precision.selectors import module_of
 from engine.precision.shadow import ROUND, build_shadow
@@ -145,30 +145,30 @@ def _move(graph: ir.Graph, exact: ir.Model, names: Names) -> None:
     """Give everything in ``exact`` a name of its own, take its nodes out and its weights over."""
     weights, everything = list(exact.graph.initializers.values()), list(prepare.values(exact))
     for node in prepare.nodes(exact):
-        node.name = names.unique(f"{node.name}.fp32")
+        node.name = names.fresh(f"{node.name}.fp32")
     exact.graph.outputs.clear()
     exact.graph.initializers.clear()
     exact.graph.remove(list(exact.graph))
     for value in everything:
         if value.name:
-            value.name = names.unique(f"{value.name}.fp32")
+            value.name = names.fresh(f"{value.name}.fp32")
     for value in weights:
         graph.register_initializer(value)
 
 
 def _norms(graph: ir.Graph, names: Names, at: ir.Node, rounded: ir.Value, value: ir.Value) -> tuple[str, str]:
     """Put the norms of the difference and of ``value`` behind ``at``."""
-    off = ir.Node("", "Sub", [rounded, value], name=names.unique("growth.Sub"))
+    off = ir.Node("", "Sub", [rounded, value], name=names.fresh("growth.Sub"))
     graph.insert_after(at, off)
     made = []
     for item in (off.outputs[0], value):
         node = ir.Node(
-            "", "ReduceL2", [item], [ir.AttrInt64("keepdims", 0)], name=names.unique("growth.ReduceL2")
+            "", "ReduceL2", [item], [ir.AttrInt64("keepdims", 0)], name=names.fresh("growth.ReduceL2")
         )
         graph.insert_after(off, node)
         made.append(node.outputs[0])
     for item in (off.outputs[0], *made):
-        item.name, item.type = names.unique("growth"), ir.TensorType(ir.DataType.FLOAT)
+        item.name, item.type = names.fresh("growth"), ir.TensorType(ir.DataType.FLOAT)
     for item in made:
         item.shape = ir.Shape(())
         graph.outputs.append(item)

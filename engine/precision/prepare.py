@@ -8,24 +8,8 @@ import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
 
 from engine.errors import Failure, StepError
+from engine.graph.fresh import Names
 from engine.precision.formats import FAMILY, is_float
-
-
-class Names:
-    """Hands out names that no node and no value of the model has yet."""
-
-    def __init__(self, model: ir.Model) -> None:
-        self._taken = {node.name or "" for node in nodes(model)} | {
-            value.name or "" for value in values(model)
-        }
-
-    def unique(self, wanted: str) -> str:
-        name, count = wanted, 1
-        while name in self._taken:
-            count += 1
-            name = f"{wanted}_{count}"
-        self._taken.add(name)
-        return name
 
 
 def nodes(model: ir.Model) -> Iterator[ir.Node]:
@@ -99,7 +83,7 @@ def _name_nodes(model: ir.Model) -> None:
     names = Names(model)
     for node in nodes(model):
         if not node.name or node.name in seen:
-            node.name = names.unique(node.name or f"{node.op_type}_{node.outputs[0].name}")
+            node.name = names.fresh(node.name or f"{node.op_type}_{node.outputs[0].name}")
         seen.add(node.name)
 
 
@@ -118,7 +102,7 @@ def _lift_constants(model: ir.Model) -> None:
             const_value=tensor,
         )
         if value.is_graph_output():  # an initializer is no result: a node must stand before the output
-            lifted.name = names.unique(f"{value.name}_constant")
+            lifted.name = names.fresh(f"{value.name}_constant")
             props = dict(node.metadata_props)
             copy = ir.Node("", "Identity", [lifted], name=node.name, metadata_props=props)
             graph.insert_before(node, copy)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from engine.graph.fresh import Names
 from engine.precision.casts import place_after
 from engine.precision.formats import LIMITS, LOW, PRECISIONS, is_float, is_weight
-from engine.precision.prepare import Names
 from engine.precision.shadow import ROUND
 from engine.samples import Array
 
@@ -60,10 +60,10 @@ def instrument(shadow: ir.Model, names: Names) -> list[Watch]:
                 op,
                 [source],
                 {"keepdims": ir.AttrInt64("keepdims", 0)},
-                name=names.unique(f"{op}.{value.name}"),
+                name=names.fresh(f"{op}.{value.name}"),
             )
             made = node.outputs[0]
-            made.name = names.unique(f"{value.name}.{op}")
+            made.name = names.fresh(f"{value.name}.{op}")
             made.type, made.shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape(())
             place_after(source, node)
             graph.outputs.append(made)
@@ -87,9 +87,9 @@ def _widened(value: ir.Value, names: Names) -> ir.Value:
         if ROUND in node.metadata_props:
             return node.outputs[0]
     attributes = {"to": ir.AttrInt64("to", ir.DataType.FLOAT.value)}
-    name = names.unique(f"{value.name}.weight")
+    name = names.fresh(f"{value.name}.weight")
     up = ir.Node("", "Cast", [value], attributes, name=name, metadata_props={ROUND: "weight"})
-    up.outputs[0].name = names.unique(f"{value.name}.wide")
+    up.outputs[0].name = names.fresh(f"{value.name}.wide")
     up.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
     place_after(value, up)
     return up.outputs[0]

@@ -13,10 +13,10 @@ import onnx_ir as ir
 
 from engine import runtime
 from engine.graph import files
+from engine.graph.fresh import Names
 from engine.precision import sums
 from engine.precision.formats import PRECISIONS, Precision
 from engine.precision.ops import moves_data
-from engine.precision.prepare import Names
 from engine.precision.ranges import State, Watch, behind, instrument, mask_values, state_of
 from engine.precision.selectors import module_of
 from engine.precision.shadow import ROUND, build_shadow

@@ -13,11 +13,12 @@ from collections.abc import Collection
 import numpy as np
 import onnx_ir as ir
 
+from engine.graph.fresh import Names
 from engine.graph.provenance import KEYS
 from engine.precision import ops
 from engine.precision.casts import place_after
 from engine.precision.formats import LOW, PRECISIONS, is_weight
-from engine.precision.prepare import Names, nodes
+from engine.precision.prepare import nodes
 
 ROUND = "portwright.shadow"  # on the casts that a shadow adds: "down", "up" or "weight"
 # fmt: off
@@ -111,7 +112,7 @@ class _Shadow:
         place_after(value, up)
         _replace(value, up.outputs[0], up)
         assert value.dtype is not None
-        value.name = self._names.unique(f"{name}.{PRECISIONS[value.dtype]}")
+        value.name = self._names.fresh(f"{name}.{PRECISIONS[value.dtype]}")
         up.outputs[0].name = name
 
     def _round(self, value: ir.Value, dtype: ir.DataType, props: dict[str, str]) -> None:
@@ -123,11 +124,11 @@ class _Shadow:
         place_after(down.outputs[0], up)
         _replace(value, up.outputs[0], down)
         if is_input:
-            up.outputs[0].name = self._names.unique(f"{name}.rounded")
+            up.outputs[0].name = self._names.fresh(f"{name}.rounded")
         else:
-            value.name = self._names.unique(f"{name}.wide")
+            value.name = self._names.fresh(f"{name}.wide")
             up.outputs[0].name = name
-        down.outputs[0].name = self._names.unique(f"{name}.{PRECISIONS[dtype]}")
+        down.outputs[0].name = self._names.fresh(f"{name}.{PRECISIONS[dtype]}")
 
     def _cast_node(self, value: ir.Value, dtype: ir.DataType, role: str, props: dict[str, str]) -> ir.Node:
         kept = {key: text for key, text in props.items() if key in KEYS}
@@ -136,11 +137,11 @@ class _Shadow:
             "Cast",
             [value],
             {"to": ir.AttrInt64("to", dtype.value)},
-            name=self._names.unique(f"{value.name}.{role}"),
+            name=self._names.fresh(f"{value.name}.{role}"),
             metadata_props=kept | {ROUND: role},
         )
         made = node.outputs[0]
-        made.name = self._names.unique(f"{value.name}.{PRECISIONS[dtype]}")
+        made.name = self._names.fresh(f"{value.name}.{PRECISIONS[dtype]}")
         made.type, made.shape = ir.TensorType(dtype), value.shape
         return node
 

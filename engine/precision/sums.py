@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from engine.graph.fresh import Names
 from engine.precision.formats import LIMITS
-from engine.precision.prepare import Names
 from engine.precision.selectors import module_of
 from engine.samples import Array
 
@@ -183,9 +183,9 @@ class _Added:
         attributes: object = (),
         shape: ir.Shape | None = None,
     ) -> ir.Value:
-        node = ir.Node("", op, inputs, list(attributes), name=self._names.unique(f"sums.{op}"))  # type: ignore[call-overload]
+        node = ir.Node("", op, inputs, list(attributes), name=self._names.fresh(f"sums.{op}"))  # type: ignore[call-overload]
         made = node.outputs[0]
-        made.name, made.shape = self._names.unique(node.name or op), shape
+        made.name, made.shape = self._names.fresh(node.name or op), shape
         kind = ir.DataType.INT64 if op in ("Size", "Shape", "Constant") else ir.DataType.FLOAT
         made.type = ir.TensorType(kind)
         self._graph.insert_after(self._last, node)

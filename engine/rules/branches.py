@@ -141,8 +141,8 @@ def decided(node: ir.Node, sizes: Sizes) -> bool:
     return low == number
 
 
-def copied(attribute: ir.Attr, values: Mapping[ir.Value, ir.Value]) -> ir.Attr:
-    """The attribute for a copy of its node: a subgraph reads ``values`` then, and every name in it is its own."""
+def copied(attribute: ir.Attr, values: Mapping[ir.Value, ir.Value], own_names: bool) -> ir.Attr:
+    """The attribute for a copy of its node: a subgraph reads ``values`` then; with ``own_names`` its names are new."""
     if attribute.type != ir.AttributeType.GRAPH:
         return attribute
     graph = attribute.as_graph().clone(allow_outer_scope_values=True)
@@ -151,7 +151,7 @@ def copied(attribute: ir.Attr, values: Mapping[ir.Value, ir.Value]) -> ir.Attr:
             if value is not None and value in values:
                 node.replace_input_with(index, values[value])
     inside = [value for node in graph.all_nodes() for value in node.outputs if value.name]
-    for number, value in enumerate((*graph.initializers.values(), *inside)):
+    for number, value in enumerate((*graph.initializers.values(), *inside) if own_names else ()):
         value.name = f"{attribute.name}_{number}"
     return ir.Attr(attribute.name, attribute.type, graph)
 

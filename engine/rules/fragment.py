@@ -49,23 +49,10 @@ def cut(match: Match, imports: Mapping[str, int]) -> ir.Model:
         ]
         copies |= dict(zip(node.outputs, outputs, strict=True))
         inputs = [copies[value] if value is not None else None for value in node.inputs]
-        copied = branches.copied if match.rule.branch else _attribute
-        attributes = [copied(one, copies) for one in node.attributes.values()]
+        attributes = [branches.copied(one, copies, match.rule.branch) for one in node.attributes.values()]
         nodes.append(ir.Node(node.domain, node.op_type, inputs, attributes, outputs=outputs))
     results = [copies[match.value(name)] for name in pattern.outputs]
     return _model(copies.values(), results, nodes, imports)
-
-
-def _attribute(attribute: ir.Attr, copies: Mapping[ir.Value, ir.Value]) -> ir.Attr:
-    """A subgraph gets a copy that reads the copies of what it reads."""
-    if attribute.type != ir.AttributeType.GRAPH:
-        return attribute
-    graph = attribute.as_graph().clone(allow_outer_scope_values=True)
-    for node in graph.all_nodes():
-        for index, value in enumerate(node.inputs):
-            if value is not None and value in copies:
-                node.replace_input_with(index, copies[value])
-    return ir.AttrGraph(attribute.name, graph)
 
 
 def boundary(match: Match, name: str) -> ir.Value:

@@ -6,9 +6,11 @@ the pattern, and edits it in place. What is left of it takes the place of the ma
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -101,13 +103,16 @@ def _captured(match: Match, before: ir.Model) -> Captured:
 def _function(match: Match) -> Callable[[Any, Captured], None]:
     path = match.rule.apply
     assert path is not None
-    spec = importlib.util.spec_from_file_location(
-        f"portwright_rule_{match.rule.name.replace('-', '_')}", path
-    )
+    return _loaded(match.rule.name, path, path.stat().st_mtime_ns)
+
+
+@functools.cache
+def _loaded(name: str, path: Path, changed: int) -> Callable[[Any, Captured], None]:
+    """The function of a rule's file as it was at ``changed``: it is asked at every match."""
+    spec = importlib.util.spec_from_file_location(f"portwright_rule_{name.replace('-', '_')}", path)
     assert spec is not None
     assert spec.loader is not None
     module: ModuleType = importlib.util.module_from_spec(spec)
-    said = f"rule {match.rule.name}: importing {path.name} raised"
-    customer.call(said, "rewrites", spec.loader.exec_module, module)
+    customer.call(f"rule {name}: importing {path.name} raised", "rewrites", spec.loader.exec_module, module)
     function: Callable[[Any, Captured], None] = module.apply  # there, by engine.checks.rules
     return function

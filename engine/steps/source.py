@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -239,8 +238,7 @@ def _half(port: Any, plan: Plan) -> tuple[_Call | None, str]:
     dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(plan.precision.base)
     if dtype is None:
         return None, ""
-    try:
-        half = copy.deepcopy(port).to(dtype)
-    except (RuntimeError, TypeError, NotImplementedError) as error:
-        return None, f"not run: the model cannot be copied: {error}"
+    half, why = torch_model.converted(port, dtype)
+    if half is None:
+        return None, why
     return lambda inputs, shape: torch_model.call(half, inputs, shape), "run"
