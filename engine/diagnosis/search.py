@@ -11,11 +11,7 @@ Test = Callable[[frozenset[T]], bool]
 
 
 class TooMany(Exception):
-    """More members are needed than the caller wants to hear of; ``found`` are those known by then."""
-
-    def __init__(self, found: frozenset[object]) -> None:
-        super().__init__(f"more than {len(found) - 1} are needed")
-        self.found = found
+    """More members are needed than the caller wants to hear of."""
 
 
 def minimal(ranked: Sequence[T], passes: Test[T], most: int, longest: int = sys.maxsize) -> frozenset[T]:
@@ -31,10 +27,10 @@ def minimal(ranked: Sequence[T], passes: Test[T], most: int, longest: int = sys.
     end = len(ranked)
     while not passes(needed):
         if len(needed) == most:
-            raise TooMany(frozenset(needed))
+            raise TooMany(f"more than {most}")
         end = _shortest(ranked, end, needed, passes)
         if end > longest:
-            raise TooMany(frozenset(ranked[:end]))
+            raise TooMany(f"not among the first {longest}")
         needed |= {ranked[end - 1]}
         end -= 1
     return needed
