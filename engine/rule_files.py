@@ -10,7 +10,7 @@ from pathlib import Path
 from engine.digests import digest_file
 
 # Modules of engine/rules that rules' functions build with; a change in one changes what is put into a graph.
-HELPERS = frozenset(("blocks", "fourier", "quantized", "resizing", "rounding", "surgeon"))
+HELPERS = frozenset(("bags", "blocks", "fourier", "quantized", "resizing", "rounding", "surgeon"))
 _RULES = Path(__file__).parent / "rules"
 
 

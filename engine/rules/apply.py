@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping
 
+import onnx
 import onnx_ir as ir
 
 from engine.errors import StepError
@@ -90,16 +92,29 @@ def _sweep(
 
 
 def _graphs(model: ir.Model) -> list[ir.Graph]:
-    """The model's graph and all in it; most nodes have no attribute that could hold one."""
-    found = [model.graph]
+    """The model's graph and all in it. Every rule asks for them, so only nodes that could hold one are looked into."""
+    found, holding = [model.graph], _holding()
     for graph in found:  # grows while it is gone through
         for node in graph:
+            if node.op_type not in holding and node.domain in ("", "ai.onnx"):
+                continue
             for attribute in node.attributes.values():
                 if attribute.type == ir.AttributeType.GRAPH:
                     found.append(attribute.as_graph())
                 elif attribute.type == ir.AttributeType.GRAPHS:
                     found += attribute.as_graphs()
     return found
+
+
+@functools.cache
+def _holding() -> frozenset[str]:
+    """The standard's operators with subgraphs."""
+    kinds = (onnx.defs.OpSchema.AttrType.GRAPH, onnx.defs.OpSchema.AttrType.GRAPHS)
+    return frozenset(
+        schema.name
+        for schema in onnx.defs.get_all_schemas_with_history()
+        if any(attribute.type in kinds for attribute in schema.attributes.values())
+    )
 
 
 def _count(model: ir.Model) -> int:
