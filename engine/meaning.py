@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from engine.checks import hardware, limits, model, rules, sizes, stress, values
+from engine.checks import hardware, limits, model, precision, rules, sizes, stress, values
 from engine.errors import Place, Problem, RecipeError
-from engine.recipe import LoadedRecipe, Override
+from engine.recipe import LoadedRecipe
 from engine.schema import nearest
 
 Check = Callable[[LoadedRecipe], Iterator[Problem]]
@@ -18,7 +18,7 @@ def problems(loaded: LoadedRecipe) -> list[Problem]:
     checks: dict[str, tuple[Check, ...]] = {
         "axes": (_axes,), "inputs": (_inputs, values.problems, sizes.memory), "outputs": (_outputs,),
         "model": (model.problems,), "hardware": (hardware.problems, _bench), "rewrites": (rules.problems,),
-        "precision": (_precision,), "limits": (limits.problems,), "stress": (stress.problems,),
+        "precision": (precision.problems,), "limits": (limits.problems,), "stress": (stress.problems,),
     }  # fmt: skip
     # What is wrong with the form of a rule file has its kind already.
     found = [replace(problem, kind=subject) if problem.kind == "recipe" else problem
@@ -69,33 +69,3 @@ def _bench(loaded: LoadedRecipe) -> Iterator[Problem]:
     if bench and bench.rounds == 0 and bench.warmup:
         what = "bench.warmup: does nothing with 'rounds: 0'"
         yield loaded.document.problem(("bench", "warmup"), what, "leave it out", key=True)
-
-
-def _precision(loaded: LoadedRecipe) -> Iterator[Problem]:
-    precision, at = loaded.recipe.precision, loaded.document.problem
-    if precision is None:
-        return
-    base = precision.base or "fp32"
-    yield from _repeated(loaded, precision.overrides or ())
-    for index, override in enumerate(precision.overrides or ()):
-        where = ("precision", "overrides", index)
-        if not (override.module or override.op or override.node):
-            yield at(where, f"precision.overrides[{index}]: names no layer", "add 'module', 'op' or 'node'")
-        earlier = {item.type for item in (precision.overrides or ())[:index]}
-        if override.type == base and earlier <= {base}:  # otherwise it may be an exception from one before it
-            yield at((*where, "type"), f"precision.overrides[{index}]: the base is {base} already", "leave it out")
-    if precision.io == "lower" and base == "fp32":
-        yield at(("precision", "io"), "precision.io: 'lower' does nothing with base fp32")
-
-
-def _repeated(loaded: LoadedRecipe, overrides: tuple[Override, ...]) -> Iterator[Problem]:
-    """The same selector twice: a contradiction or a leftover. Overlaps of different ones show in the graph."""
-    seen: dict[tuple[object, ...], int] = {}
-    for index, item in enumerate(overrides):
-        selector = (item.module, item.op, item.node, item.nth)
-        first = seen.setdefault(selector, index)
-        if first != index and any(selector[:3]):
-            other = overrides[first].type
-            what = f"precision.overrides[{index}]: selects what overrides[{first}] selects"
-            more = f", as {item.type} instead of {other}" if item.type != other else ""
-            yield loaded.document.problem(("precision", "overrides", index), what + more, "keep one of them")

@@ -9,23 +9,28 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from engine import plan_inputs, plan_model, rule_files
+from engine.digests import digest_file
 from engine.paths import data_dir
 from engine.plain import to_plain
-from engine.plan_inputs import PlannedInput
+from engine.plan_inputs import PlannedFile, PlannedInput
 from engine.plan_model import PlannedModel, weights_path
 from engine.recipe import (
+    FLOATS,
     Accept,
     Axis,
+    Calibration,
     Exporter,
     FloatType,
     IoPolicy,
     LeftOut,
     LoadedRecipe,
+    Method,
+    NodeType,
     Override,
     Recipe,
     Simplify,
@@ -68,10 +73,27 @@ class PlannedStress:
 
 
 @dataclass(frozen=True)
+class PlannedCalibration:
+    """``inputs`` are those whose values differ from the recipe's own; ``cache`` and ``labels`` are absolute paths."""
+
+    method: Method = "max"
+    percentile: float = 99.99
+    batches: int = 8
+    inputs: Mapping[str, PlannedInput] = field(default_factory=dict)
+    labels: PlannedFile | None = None
+    cache: str = ""
+    digests: Mapping[str, str] = field(default_factory=dict)  # file name -> sha256
+
+
+@dataclass(frozen=True)
 class PlannedPrecision:
-    base: FloatType
+    """``base`` as written; ``floats`` is the type of all that is not quantised, the base itself where it is a float."""
+
+    base: NodeType
     io: IoPolicy
     overrides: tuple[Override, ...]
+    floats: FloatType
+    calibration: PlannedCalibration | None = None  # None: nothing is quantised
 
 
 @dataclass(frozen=True)
@@ -139,6 +161,12 @@ class Plan:
         for rewrite in plain["rewrites"]:
             rewrite.pop("path")
         added = [item for case in plain["stress"]["add"] for item in case["inputs"].values()]
+        calibration = plain["precision"]["calibration"]
+        if calibration:
+            calibration["cache"] = Path(calibration["cache"]).name
+            added += calibration["inputs"].values()
+            if calibration["labels"]:
+                calibration["labels"]["path"] = Path(calibration["labels"]["path"]).name
         for item in (*plain["inputs"].values(), *added):
             for detail, key in (("file", "path"), ("python", "file")):
                 if item[detail]:
@@ -173,7 +201,7 @@ def make(loaded: LoadedRecipe) -> Plan:
         exporter=_exporter(recipe),
         simplify=recipe.simplify or "none",
         rewrites=_rewrites(loaded),
-        precision=_precision(recipe),
+        precision=_precision(loaded),
         build=_build(recipe),
         bench=_bench(recipe),
         accept=recipe.accept,
@@ -223,11 +251,31 @@ def _stress(loaded: LoadedRecipe) -> PlannedStress:
     return PlannedStress(added, written.leave_out or ())
 
 
-def _precision(recipe: Recipe) -> PlannedPrecision:
-    written = recipe.precision
+def _precision(loaded: LoadedRecipe) -> PlannedPrecision:
+    written = loaded.recipe.precision
     if written is None:
-        return PlannedPrecision("fp32", "keep", ())
-    return PlannedPrecision(written.base or "fp32", written.io or "keep", written.overrides or ())
+        return PlannedPrecision("fp32", "keep", (), "fp32")
+    base, overrides = written.base or "fp32", written.overrides or ()
+    floats = next((kind for kind in FLOATS if kind == base), written.float or "fp16")
+    calibration = _calibration(loaded, written.calibration) if written.quantises else None
+    return PlannedPrecision(base, written.io or "keep", overrides, floats, calibration)
+
+
+def _calibration(loaded: LoadedRecipe, written: Calibration | None) -> PlannedCalibration:
+    if written is None:
+        return PlannedCalibration()
+    folder = loaded.beside("precision", "calibration")
+    labels = None
+    if written.labels:
+        labels = PlannedFile(str((folder / written.labels.file).resolve()), written.labels.key or "labels")
+    cache = str((folder / written.cache).resolve()) if written.cache else ""
+    inputs = plan_inputs.calibration(written.values or {}, loaded)
+    files = {item.file.path for item in inputs.values() if item.file} | {cache} - {""}
+    files |= {labels.path} if labels else set()
+    return PlannedCalibration(
+        written.method or "max", written.percentile or 99.99, written.batches or 8, inputs, labels, cache,
+        {Path(path).name: digest_file(Path(path)) for path in sorted(files)},
+    )  # fmt: skip
 
 
 def _build(recipe: Recipe) -> PlannedBuild:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from engine.digests import digest_file
@@ -77,6 +78,13 @@ def changed(index: int, case: AddedCase, loaded: LoadedRecipe) -> dict[str, Plan
         name: make(name, replace(loaded.recipe.inputs[name], values=values), loaded, at)
         for name, values in case.values.items()
     }
+
+
+def calibration(values: Mapping[str, str | Values], loaded: LoadedRecipe) -> dict[str, PlannedInput]:
+    """The inputs that ``precision.calibration`` gives other values."""
+    at = ("precision", "calibration", "values")
+    inputs = loaded.recipe.inputs
+    return {name: make(name, replace(inputs[name], values=item), loaded, at) for name, item in values.items()}
 
 
 def make(

@@ -18,6 +18,11 @@ from engine.errors import RecipeError
 from engine.plain import from_plain
 
 FloatType = Literal["fp32", "fp16", "bf16"]
+QuantType = Literal["int8", "fp8", "int4"]
+NodeType = Literal["fp32", "fp16", "bf16", "int8", "fp8", "int4"]
+FLOATS: tuple[FloatType, ...] = get_args(FloatType)
+QUANTS: tuple[QuantType, ...] = get_args(QuantType)
+Method = Literal["max", "entropy", "percentile"]
 Exporter = Literal["dynamo", "torchscript", "both"]
 Simplify = Literal["none", "onnxsim"]
 IoPolicy = Literal["keep", "lower"]
@@ -178,7 +183,7 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Override:
-    type: FloatType
+    type: NodeType
     because: str
     module: str | None = None
     op: str | None = None
@@ -187,10 +192,35 @@ class Override:
 
 
 @dataclass(frozen=True)
+class Labels:
+    """Classes of calibration samples: an array of whole numbers in a file."""
+
+    file: str
+    key: str | None = None
+
+
+@dataclass(frozen=True)
+class Calibration:
+    method: Method | None = None
+    percentile: float | None = None
+    batches: int | None = None
+    values: Mapping[str, str | Values] | None = None
+    labels: Labels | None = None
+    cache: str | None = None
+
+
+@dataclass(frozen=True)
 class Precision:
-    base: FloatType | None = None
+    base: NodeType | None = None
+    float: FloatType | None = None
     io: IoPolicy | None = None
     overrides: tuple[Override, ...] | None = None
+    calibration: Calibration | None = None
+
+    @property
+    def quantises(self) -> bool:
+        """Whether the base or an override asks for a quantised type."""
+        return self.base in QUANTS or any(item.type in QUANTS for item in self.overrides or ())
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,12 @@ FIRST: Mapping[str, str | None] = {
     "simplify": "simplify",
     "rewrites": "rewrite",
     "rewrites.because": None,
-    "precision": "lower",
+    "precision": "calibrate",
+    "precision.io": "lower",
+    "precision.overrides": "lower",
     "precision.base": "source",  # PyTorch's own result in that type is a reference
+    "precision.float": "source",  # as the base
+    "precision.calibration": "calibrate",
     "precision.overrides.because": None,
     "build": "build",
     "bench": "bench",

@@ -8,8 +8,9 @@ from typing import Any
 
 from engine.fused_plan import FusedLayer, types_of_nodes
 
-_PLAN_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-_NETWORK_TYPES = {"FLOAT": "fp32", "HALF": "fp16", "BF16": "bf16"}
+_PLAN_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": "int8", "fp8": "float8"}
+_NETWORK_TYPES = {"FLOAT": "fp32", "HALF": "fp16", "BF16": "bf16", "INT8": "int8", "FP8": "fp8", "INT4": "int4"}
+_CODES = ("int8", "fp8", "int4")
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ class PlanProof:
     """What the fused plan shows of one asked type: how many nodes' fused layers read, hold or write it.
 
     ``hidden`` nodes sit in a fused layer with no tensor of that type at its border, so the plan cannot
-    tell; ``absent`` nodes were folded away or are not named in the plan.
+    tell; ``absent`` nodes were folded away or are not named in the plan. ``wide`` are nodes of a quantised type all of
+    whose layers read other types only: they run in their float type.
     """
 
     asked: str
@@ -70,9 +72,13 @@ class PlanProof:
     shown: int
     hidden: int
     absent: int
+    wide: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
+        if self.asked in _CODES:
+            rest = f", {self.absent} not named in the plan" if self.absent else ""
+            return f"{self.shown} of {self.nodes} nodes are in fused layers that read {self.asked}{rest}"
         rest = f", {self.hidden} inside layers of other types" if self.hidden else ""
         rest += f", {self.absent} not named in the plan" if self.absent else ""
         return f"{self.shown} of {self.nodes} nodes are in fused layers that carry {_PLAN_TYPES[self.asked]}{rest}"
@@ -82,13 +88,36 @@ def prove_plan(asked: Sequence[Mapping[str, Any]], layers: Sequence[FusedLayer])
     """Look for every asked type at the border of its nodes' fused layers; by ``base, fp16`` and so on."""
     homes = types_of_nodes(layers)
     groups: dict[tuple[str, str], list[str]] = {}
+    behind = {node["node"]: node.get("behind", ()) for node in asked}
     for node in asked:
         name = f"overrides[{node['override']}]" if node["override"] >= 0 else "base"
-        groups.setdefault((name, node["type"]), []).append(node["node"])
+        if node["type"] != "pair":
+            groups.setdefault((name, node["type"]), []).append(node["node"])
     found = {}
     for (name, kind), members in groups.items():
+        if kind in _CODES:
+            found[f"{name}, {kind}"] = _quantised(kind, members, behind, layers)
+            continue
         present = [homes[node] for node in members if node in homes]
         shown = sum(_PLAN_TYPES[kind] in home.inputs | home.outputs for home in present)
         hidden, absent = len(present) - shown, len(members) - len(present)
         found[f"{name}, {kind}"] = PlanProof(kind, len(members), shown, hidden, absent)
     return found
+
+
+def _quantised(
+    kind: str, members: Sequence[str], behind: Mapping[str, Sequence[str]], layers: Sequence[FusedLayer]
+) -> PlanProof:
+    """A quantised node is shown where a layer with it reads codes; of INT4, where it restores the weights itself."""
+    present = {node for layer in layers for node in layer.nodes}
+    there = [name for name in members if name in present]
+    wide = [name for name in there if not any(_reads(layer, name, kind, behind[name]) for layer in layers)]
+    return PlanProof(kind, len(members), len(there) - len(wide), len(wide), len(members) - len(there), tuple(wide))
+
+
+def _reads(layer: FusedLayer, node: str, kind: str, behind: Sequence[str]) -> bool:
+    if node not in layer.nodes:
+        return False
+    if kind == "int4":
+        return not set(behind).isdisjoint(layer.nodes)
+    return any(tensor.dtype == _PLAN_TYPES[kind] for tensor in layer.inputs)

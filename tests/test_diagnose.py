@@ -210,7 +210,7 @@ _OFFSET = "a = Tanh(x)\nb = Add(a, off)\nc = Sub(b, off)\nd = Tanh(c)\ny = Tanh(
 
 def test_an_offset_is_found_and_its_files_are_gone(tmp_path: Path) -> None:
     path = _graph(tmp_path, _OFFSET, {"off": 3000.0})
-    found = find(Trials(path, "fp16", "keep", (), Limits(max_abs=0.01)), _samples(path))
+    found = find(Trials(path, "fp16", "fp16", "keep", (), Limits(max_abs=0.01)), _samples(path))
     assert (found.verdict, found.nodes) == ("found", ("Add_b", "Sub_c"))
     assert found.before.ratio > 1 >= (found.after.ratio if found.after else 9)
     assert "b" in found.tensors
@@ -223,27 +223,27 @@ def test_what_reads_a_tensor_counts_though_it_is_wide_itself(tmp_path: Path) -> 
     lines = ["t0 = Tanh(x)", *(f"t{i} = Tanh(t{i - 1})" for i in range(1, count))]
     body = "\n".join([*lines, f"b = Add(t{count - 1}, off)", "c = Sin(b)", "y = Tanh(c)"])
     path = _graph(tmp_path, body, {"off": 61.0})
-    found = find(Trials(path, "bf16", "keep", (), Limits(max_abs=0.03)), _samples(path))
+    found = find(Trials(path, "bf16", "bf16", "keep", (), Limits(max_abs=0.03)), _samples(path))
     assert (found.verdict, found.nodes) == ("found", ("Add_b",))
     assert found.ranked[0][0] == "b"
 
 
 def test_a_graph_within_its_limits_is_fine(tmp_path: Path) -> None:
     path = _graph(tmp_path, _OFFSET, {"off": 1.0})
-    assert find(Trials(path, "fp16", "keep", (), Limits(max_abs=0.01)), _samples(path)).verdict == "fine"
+    assert find(Trials(path, "fp16", "fp16", "keep", (), Limits(max_abs=0.01)), _samples(path)).verdict == "fine"
 
 
 def test_an_override_that_insists_is_named_as_the_cause(tmp_path: Path) -> None:
     path = _graph(tmp_path, _OFFSET, {"off": 3000.0})
     insists = (Override("fp16", "wanted", op="Add"),)
-    found = find(Trials(path, "fp16", "keep", insists, Limits(max_abs=0.01)), _samples(path))
+    found = find(Trials(path, "fp16", "fp16", "keep", insists, Limits(max_abs=0.01)), _samples(path))
     assert found.verdict == "overrides"
 
 
 def test_a_graph_that_is_wrong_in_fp32_is_not_a_matter_of_precision(tmp_path: Path) -> None:
     path = _graph(tmp_path, _OFFSET, {"off": 3000.0})
     wrong = [Sample(s.shape, s.inputs, {"y": s.expected["y"] + np.float32(0.5)}) for s in _samples(path)]
-    assert find(Trials(path, "fp16", "keep", (), Limits(max_abs=0.01)), wrong).verdict == "not precision"
+    assert find(Trials(path, "fp16", "fp16", "keep", (), Limits(max_abs=0.01)), wrong).verdict == "not precision"
 
 
 def test_an_error_of_every_node_gets_no_list_of_nodes(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_an_error_of_every_node_gets_no_list_of_nodes(tmp_path: Path) -> None:
     body = "\n".join(f"t{i} = Tanh({names[i]})" for i in range(count)) + f"\ny = Add(t{count - 1}, t0)"
     path = _graph(tmp_path, body, {})
     samples = _samples(path)
-    trials = Trials(path, "fp16", "keep", (), Limits(max_abs=1e-5))
+    trials = Trials(path, "fp16", "fp16", "keep", (), Limits(max_abs=1e-5))
     assert find(trials, samples).verdict == "spread"
 
 

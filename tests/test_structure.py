@@ -34,6 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "exact",
     ),
     ("rules", "precision", "sources"),
+    ("quantize",),
     ("rewriting", "diagnosis"),
     ("exporters",),
     ("types_proof", "modes_proof"),

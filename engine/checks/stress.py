@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
-from engine.checks import values
-from engine.document import Document, KeyPath
-from engine.errors import Place, Problem
+from engine.checks import moved
+from engine.document import KeyPath
+from engine.errors import Problem
 from engine.recipe import AddedCase, LoadedRecipe
 from engine.schema import nearest
 from engine.stress_names import KINDS
@@ -69,45 +68,4 @@ def _sizes(loaded: LoadedRecipe, index: int, case: AddedCase) -> Iterator[Proble
 
 
 def _values(loaded: LoadedRecipe, index: int, case: AddedCase) -> Iterator[Problem]:
-    """The checks of ``inputs.NAME.values``, with the places of this case."""
-    inputs = dict(loaded.recipe.inputs)
-    where = ("stress", "add", index, "values")
-    for name, given in case.values.items():
-        if name not in inputs:
-            hint = nearest(name, inputs) or "inputs: " + ", ".join(inputs)
-            yield loaded.document.problem((*where, name), f"there is no input '{name}'", hint, key=True)
-        else:
-            inputs[name] = replace(inputs[name], values=given)
-    own = loaded.document
-    moved = _Moved(
-        own.file, own.lines, own.data, own.keys, own.values, own, where, frozenset(case.values), []
-    )
-    changed = replace(loaded, recipe=replace(loaded.recipe, inputs=inputs), document=moved)
-    for _ in values.problems(changed):
-        pass
-    yield from moved.found
-
-
-@dataclass(frozen=True)
-class _Moved(Document):
-    """A document in which the values of some inputs stand under ``where``; keeps the problems found there."""
-
-    own: Document
-    where: KeyPath
-    names: frozenset[str]
-    found: list[Problem]
-
-    def place(self, path: KeyPath, key: bool = False) -> Place:
-        return self.own.place(self._real(path) or path, key)
-
-    def problem(self, path: KeyPath, what: str, hint: str = "", key: bool = False) -> Problem:
-        real = self._real(path)
-        problem = self.own.problem(real or path, what, hint, key)
-        if real:
-            self.found.append(problem)
-        return problem
-
-    def _real(self, path: KeyPath) -> KeyPath | None:
-        if len(path) > 2 and path[0] == "inputs" and path[1] in self.names:
-            return (*self.where, path[1], *path[3:])
-        return None
+    yield from moved.values_at(loaded, ("stress", "add", index, "values"), case.values)

@@ -111,7 +111,7 @@ class _Search:
 
     def run(self, taken: Sequence[Sample]) -> tuple[str, ...]:
         path = self._trials.graph.with_name(".ranking.onnx")
-        self.ranked = ranking.rank(self._model, self._candidates, self._trials.base, path, taken[-1].inputs)
+        self.ranked = ranking.rank(self._model, self._candidates, self._trials.floats, path, taken[-1].inputs)
 
         def passes(chosen: frozenset[Unit]) -> bool:
             names = itertools.chain.from_iterable(unit.nodes for unit in chosen)

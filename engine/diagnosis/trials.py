@@ -16,7 +16,8 @@ from engine.errors import StepError
 from engine.graph import files
 from engine.precision import lower, rehearsal, selectors, shadow
 from engine.precision.report import Boundary, LoweringReport
-from engine.recipe import FloatType, Limits, Override
+from engine.quantize import insert
+from engine.recipe import FloatType, Limits, NodeType, Override
 from engine.samples import Array
 
 Told = Callable[[int], None]  # called with the number of rehearsals before each
@@ -39,17 +40,19 @@ def read(folder: Path, shape: str) -> Sample:
 
 @dataclass
 class Trials:
-    """Rehearsals of one graph under one base type; ``count`` is how many were run.
+    """Rehearsals of one graph under one base type and ``floats`` beside it; ``count`` is how many were run.
 
     ``graph`` is the file before lowering. Files are written beside it and removed, because weights are kept by
     reference. Wide nodes come on top of the ``overrides``, which stay as they are.
     """
 
     graph: Path
-    base: FloatType
+    base: NodeType
+    floats: FloatType
     io: Boundary
     overrides: tuple[Override, ...]
     limits: Limits
+    ranges: Mapping[str, float] = field(default_factory=dict)
     told: Told = lambda count: None
     count: int = 0
     _seen: dict[tuple[frozenset[str], str], Margin] = field(default_factory=dict)
@@ -71,7 +74,7 @@ class Trials:
         return result
 
     def of(
-        self, overrides: Sequence[Override], taken: Sequence[Sample], base: FloatType | None = None
+        self, overrides: Sequence[Override], taken: Sequence[Sample], base: NodeType | None = None
     ) -> Margin:
         """The worst margin over the samples of a graph lowered by ``overrides``."""
         path = self.graph.with_name(".diagnosis.onnx")
@@ -87,10 +90,11 @@ class Trials:
             path.with_name(weights).unlink(missing_ok=True)
 
     def lowered(
-        self, overrides: Sequence[Override], base: FloatType | None = None
+        self, overrides: Sequence[Override], base: NodeType | None = None
     ) -> tuple[LoweringReport, ir.Model]:
         model = files.load(self.graph)
-        assignment = selectors.resolve(model, base or self.base, overrides)
+        assignment = selectors.resolve(model, base or self.base, overrides, self.floats)
+        assignment, _ = insert.quantise(model, assignment, self.ranges)
         return lower.lower(model, assignment, io=self.io), model
 
     def _compare(self, path: Path, sample: Sample) -> Sequence[Comparison]:

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from engine.recipe import FloatType as Precision
+from engine.recipe import QuantType
 
 DTYPES: Mapping[Precision, ir.DataType] = {
     "fp32": ir.DataType.FLOAT,
@@ -16,6 +17,11 @@ DTYPES: Mapping[Precision, ir.DataType] = {
     "bf16": ir.DataType.BFLOAT16,
 }
 PRECISIONS: Mapping[ir.DataType, Precision] = {dtype: name for name, dtype in DTYPES.items()}
+QUANTISED: Mapping[QuantType, ir.DataType] = {
+    "int8": ir.DataType.INT8,
+    "fp8": ir.DataType.FLOAT8E4M3FN,
+    "int4": ir.DataType.INT4,
+}
 FAMILY = frozenset(PRECISIONS)  # the types that lowering may exchange; FLOAT64 and FP8 are left alone
 LOW = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 
@@ -34,7 +40,10 @@ class Limits:
     to_zero: float
 
 
-__all__ = ["DTYPES", "FAMILY", "LIMITS", "LOW", "PRECISIONS", "Limits", "Precision", "is_float", "is_weight"]
+__all__ = [
+    "DTYPES", "FAMILY", "LIMITS", "LOW", "PRECISIONS", "QUANTISED", "Limits", "Precision", "QuantType", "is_float",
+    "is_weight",
+]  # fmt: skip
 
 LIMITS: Mapping[Precision, Limits] = {
     "fp32": Limits(float(np.finfo(np.float32).max), 2.0**-126, float("inf"), 0.0),

@@ -9,11 +9,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import onnx_ir as ir
 from onnx import defs
 
 from engine.precision.formats import DTYPES, Precision, is_float
+from engine.precision.quantizable import MARK, is_ours
 
 # fmt: off
 _MOVES = frozenset({
@@ -100,6 +102,8 @@ def is_blind(node: ir.Node) -> bool:
 
 def is_free(node: ir.Node) -> bool:
     """Whether the node may take the type of its neighbours: it does not compute in floating point."""
+    if is_ours(node) and node.op_type == "QuantizeLinear":
+        return True
     return moves_data(node) or is_blind(node) or makes_float(node) or casts_between_floats(node)
 
 
@@ -177,6 +181,9 @@ def refuses(node: ir.Node, dtype: ir.DataType, opsets: Mapping[str, int]) -> str
 
     An input whose schema says FLOAT and nothing else (scales of Resize) does not count: it stays FLOAT.
     """
+    if is_ours(node):
+        held = DTYPES[cast("Precision", node.metadata_props[MARK])]
+        return "" if dtype in (held, ir.DataType.FLOAT) else f"its scale is a number of {held.name}"
     if is_quantizer(node):
         return "quantisation keeps the type it was calibrated in"
     if handles_sequences(node):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.precision.formats import Precision
-from engine.recipe import IoPolicy
+from engine.recipe import IoPolicy, NodeType
 from engine.values import Issue
 
 Boundary = IoPolicy
@@ -74,7 +74,7 @@ class OverrideTaken:
     """The nodes that one override of the recipe took."""
 
     selector: str
-    type: Precision
+    type: NodeType
     because: str
     nodes: tuple[str, ...]
 

@@ -6,6 +6,9 @@ module path ``*`` stands for any text inside one part and ``**`` for any number 
 
 Where two overrides take one node with different types, the later one wins if it names the node in another way
 (by node, by module and op, by module, by op). Two of one way contradict each other, which is an error.
+
+A quantised type takes those of the selected nodes that can be quantised and leaves the others alone; a float type
+takes a node out of quantisation.
 """
 
 from __future__ import annotations
@@ -24,14 +27,16 @@ from engine.graph.provenance import MODULE
 from engine.precision.formats import Precision
 from engine.precision.ops import touches_float
 from engine.precision.prepare import nodes, prepare
-from engine.recipe import Override
+from engine.precision.quantizable import OPS, why_not
+from engine.recipe import FLOATS, QUANTS, NodeType, Override, QuantType
 
 
 @dataclass(frozen=True)
 class Assignment:
     """The type asked for every node that has a floating point input or output.
 
-    ``types`` maps node names to types, ``taken`` lists the nodes of each override, in graph order.
+    ``types`` maps node names to float types, ``taken`` lists the nodes of each override, in graph order. ``base`` is
+    the float type of what no override names; ``quantised`` are the nodes that compute in another one besides.
     """
 
     base: Precision
@@ -39,6 +44,7 @@ class Assignment:
     overrides: tuple[Override, ...] = ()
     taken: tuple[tuple[str, ...], ...] = ()
     pinned: Mapping[str, int] = field(default_factory=dict)  # node name -> index of its first override
+    quantised: Mapping[str, QuantType] = field(default_factory=dict)
 
 
 def describe(override: Override) -> str:
@@ -52,8 +58,12 @@ def where(index: int) -> str:
     return f"precision.overrides[{index}]"
 
 
-def resolve(model: ir.Model, base: Precision, overrides: Sequence[Override] = ()) -> Assignment:
+def resolve(
+    model: ir.Model, base: NodeType, overrides: Sequence[Override] = (), floats: Precision = "fp32"
+) -> Assignment:
     """Give every node its type; prepares the graph (see ``prepare``), changes no type.
+
+    ``floats`` is what is not quantised computes in, where ``base`` is a quantised type.
 
     Only nodes with a floating point input or output count as matches. Raises StepError (usage) for
     an override that matches nothing, for two of equal rank that give one node different types, and for one whose
@@ -78,10 +88,26 @@ def resolve(model: ir.Model, base: Precision, overrides: Sequence[Override] = ()
     ]
     if lost := [index for index, found in enumerate(taken) if not found]:
         raise _failure([_lost(index, overrides) for index in lost])
-    types = {name: base for node in candidates if (name := node.name)}
-    types |= {name: overrides[index].type for name, index in pinned.items()}
+    asked: dict[str, NodeType] = {name: base for node in candidates if (name := node.name)}
+    asked |= {name: overrides[index].type for name, index in pinned.items()}
+    floats = _float(base) or floats
     names = tuple(tuple(node.name or "" for node in found) for found in taken)
-    return Assignment(base, types, tuple(overrides), names, pinned)
+    by_name = {node.name or "": node for node in candidates}
+    quantised = {
+        name: kind
+        for name, given in asked.items()
+        if (kind := _quant(given)) and not why_not(by_name[name], kind)
+    }
+    types = {name: _float(given) or floats for name, given in asked.items()}
+    return Assignment(floats, types, tuple(overrides), names, pinned, quantised)
+
+
+def _float(kind: NodeType) -> Precision | None:
+    return next((known for known in FLOATS if known == kind), None)
+
+
+def _quant(kind: NodeType) -> QuantType | None:
+    return next((known for known in QUANTS if known == kind), None)
 
 
 def exactly(name: str) -> str:
@@ -108,7 +134,10 @@ def _matches(pattern: tuple[str, ...], parts: tuple[str, ...]) -> bool:
 
 
 def _select(override: Override, candidates: Iterable[ir.Node]) -> list[ir.Node]:
-    found = [node for node in candidates if fits(override, node)]
+    kind = _quant(override.type)
+    found = [
+        node for node in candidates if fits(override, node) and not (kind and why_not(node, kind))
+    ]
     if override.nth is None:
         return found
     return found[override.nth : override.nth + 1] if override.nth >= 0 else []
@@ -189,6 +218,13 @@ def _why_none(
         return (
             f"{describe(override)} matches {len(numbers)} node(s), none of which works on floats",
             f"{numbers[0].name!r} ({numbers[0].op_type}) works on integers; name the layer that computes",
+        )
+    kind = _quant(override.type)
+    if kind and (others := [node for node in candidates if fits(override, node)]):
+        wanted = next((node for node in others if node.op_type in OPS), others[0])
+        return (
+            f"{describe(override)} matches {len(others)} node(s), none of which can be {kind}",
+            f"{wanted.name!r}: {why_not(wanted, kind)}",
         )
     for key, hint in _absent(override, candidates):
         return f"{describe(override)} matches no node: {key}", hint

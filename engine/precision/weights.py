@@ -64,7 +64,7 @@ class ConvertedTensor(ir.LazyTensor):
 
     def _parts(self) -> Iterator[Array]:
         target = PRECISIONS[self.dtype]
-        for chunk in _chunks(self._source):
+        for chunk in chunks(self._source):
             yield convert(chunk, target, self._clamp)
 
     def tofile(self, file: IO[bytes]) -> None:
@@ -110,7 +110,7 @@ def scan(tensor: ir.TensorProtocol, target: Precision) -> Scan:
     infinite = np.float32(np.inf).view(np.uint32)
     size = to_inf = to_zero = to_subnormal = 0
     low = high = least = 0.0
-    for chunk in _chunks(tensor):
+    for chunk in chunks(tensor):
         wide = chunk.astype(np.float32, copy=False)
         bits = wide.view(np.uint32) & np.uint32(0x7FFFFFFF)
         size += bits.size
@@ -130,18 +130,20 @@ def scan(tensor: ir.TensorProtocol, target: Precision) -> Scan:
     return Scan(size, to_inf, to_zero, to_subnormal, low, high, least)
 
 
-def _chunks(tensor: ir.TensorProtocol) -> Iterator[Array]:
-    """The tensor's values in order, flat; a tensor on disk is read, not mapped, so that nothing piles up."""
+def chunks(tensor: ir.TensorProtocol, length: int = _CHUNK) -> Iterator[Array]:
+    """The tensor's values in order, flat, ``length`` at a time; one on disk is read, not mapped, so that nothing
+    piles up.
+    """
     if not isinstance(tensor, ir.ExternalTensor):
         flat = tensor.numpy().reshape(-1)
-        for start in range(0, flat.size, _CHUNK):
-            yield flat[start : start + _CHUNK]
+        for start in range(0, flat.size, length):
+            yield flat[start : start + length]
         return
     dtype = tensor.dtype.numpy()
     with open(tensor.path, "rb") as file:
         file.seek(tensor.offset or 0)
-        for start in range(0, tensor.size, _CHUNK):
-            wanted = min(_CHUNK, tensor.size - start)
+        for start in range(0, tensor.size, length):
+            wanted = min(length, tensor.size - start)
             data = file.read(wanted * dtype.itemsize)
             if len(data) != wanted * dtype.itemsize:
                 raise StepError(

@@ -31,6 +31,7 @@ STEPS: tuple[Step, ...] = (
     Step("simplify", "torch", "fold and clean up, on probation", "same outputs as before, smaller graph"),
     Step("rewrite", "graph", "apply the named rules", "each application equal on its own subgraph"),
     Step("parity", "graph", "ONNX Runtime against PyTorch, FP32", "accept.onnx at every shape"),
+    Step("calibrate", "lower", "ranges of activations, for int8 and fp8", "nothing: the rehearsal does"),
     Step("lower", "lower", "write the precision into the graph", "every override is in the graph; strongly typed"),
     Step("rehearse", "lower", "run the lowered graph on the CPU with real rounding", "accept.engine, rehearsed"),
     Step("build", "here", "TensorRT parses and builds in a worker process", "an engine of the asked types"),

@@ -50,6 +50,7 @@ def run(context: Context) -> Done:
     modes = _same_modes(asked, result)
     read = fused_plan.read_plan(verbose)
     layers = read.layers
+    _quantised(asked, layers)
     kept = folder / "plan.json"
     kept.write_text(json.dumps(to_plain(read), indent=1) + "\n", encoding="utf-8")
     facts = {
@@ -191,6 +192,20 @@ def _proven(asked: Any, result: Mapping[str, Any]) -> types_proof.TypesProof:
             where="precision",
         )
     return proof
+
+
+def _quantised(asked: Any, layers: Sequence[FusedLayer]) -> None:
+    """What was quantised must run so. TensorRT may restore the floats and compute in these without a word."""
+    for name, proof in types_proof.prove_plan(asked, layers).items() if layers else ():
+        if proof.wide:
+            raise StepError(
+                f"{len(proof.wide)} of {proof.nodes} {proof.asked} nodes do not run in {proof.asked} ({name})",
+                klass="numeric",
+                cause="TensorRT restores their operands and computes in the float type",
+                fix="give them a float type (precision.overrides): the pairs cost time and accuracy for nothing",
+                where="precision",
+                evidence="\n".join(proof.wide),
+            )
 
 
 def _same_modes(asked: Any, result: Mapping[str, Any]) -> modes_proof.ModesProof:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,6 +58,15 @@ class Context:
         path = self.earlier[step].artifacts[name].path
         self._require_unchanged(path)
         return self.out / path
+
+    @property
+    def ranges(self) -> dict[str, float]:
+        """The largest magnitude of each calibrated activation by tensor name; empty where nothing was calibrated."""
+        result = self.earlier.get("calibrate")
+        if result is None or "ranges" not in result.artifacts:
+            return {}
+        found: dict[str, float] = json.loads(self.artifact("calibrate", "ranges").read_text(encoding="utf-8"))
+        return found
 
     @property
     def graph(self) -> Path:

@@ -31,7 +31,8 @@ def run(context: Context) -> Done:
     taken = [trials.read(context.samples(shape).parent, shape) for shape in plan.parity_shapes]
     precision = plan.precision
     tried = trials.Trials(
-        graph, precision.base, precision.io, precision.overrides, plan.accept.engine,
+        graph, precision.base, precision.floats, precision.io, precision.overrides, plan.accept.engine,
+        context.ranges,
         lambda count: context.progress(f"rehearsal {count + 1}", count, count + 1),
     )  # fmt: skip
     found = find.find(tried, taken)

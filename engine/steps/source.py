@@ -201,7 +201,7 @@ def _more_references(
 ) -> dict[str, dict[str, str]]:
     """Add ``half`` and ``fp64`` outputs to the samples of the smaller shapes; say per kind and shape what was done.
 
-    Without a PyTorch model neither is run; ``half`` only where the base type is a half.
+    Without a PyTorch model neither is run; ``half`` only where the float type is a half.
     """
     from engine import torch_model
 
@@ -230,12 +230,12 @@ def _more_references(
 
 
 def _half(port: Any, plan: Plan) -> tuple[_Call | None, str]:
-    """PyTorch itself in the base type and "run", or why not; no reason where the base is no half."""
+    """PyTorch itself in the float type and "run", or why not; no reason where that is no half."""
     import torch
 
     from engine import torch_model
 
-    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(plan.precision.base)
+    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(plan.precision.floats)
     if dtype is None:
         return None, ""
     half, why = torch_model.converted(port, dtype)
