@@ -162,7 +162,9 @@ class Plan:
             rewrite.pop("path")
         added = [item for case in plain["stress"]["add"] for item in case["inputs"].values()]
         calibration = plain["precision"]["calibration"]
-        if calibration:
+        if calibration is None:
+            plain["precision"].pop("floats")  # it is the base
+        else:
             calibration["cache"] = Path(calibration["cache"]).name
             added += calibration["inputs"].values()
             if calibration["labels"]:

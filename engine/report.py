@@ -199,6 +199,8 @@ def _outcome(result: StepResult) -> str:
     if result.step == "lower":
         types = ", ".join(f"{count} {kind}" for kind, count in sorted(facts["node_types"].items()))
         return f"float nodes: {types or 'none'}; {facts['casts']} casts"
+    if result.step == "calibrate":
+        return f"{facts['tensors']} tensors, {facts['method']}, {facts['samples']} samples"
     if result.step == "build":
         return f"{facts['module']} {facts['version']}, {facts['engine_bytes'] / 2**20:.1f} MiB"
     return "done"

@@ -123,7 +123,27 @@ def precision(record: Record) -> dict[str, Any]:
          for kind, count in sorted(types.items()))}
         for module, types in sorted(groups.items())
     ]  # fmt: skip
-    return {"rows": rows, "overrides": facts["overrides"], "base": facts["base"], "io": facts["io"]}
+    return {"rows": rows, "overrides": facts["overrides"], "base": record.plan.precision.base, "io": facts["io"],
+            "quantised": _quantised(facts, record)}  # fmt: skip
+
+
+def _quantised(facts: Mapping[str, Any], record: Record) -> dict[str, Any]:
+    found = facts.get("quantised")
+    if not found:
+        return {}
+    kinds = Counter(found["nodes"].values())
+    calibrated = record.facts("calibrate")
+    return {
+        "floats": facts["base"],
+        "nodes": ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none",
+        "pairs": found["pairs"],
+        "weight_bytes": f"{found['weight_bytes']:,}",
+        "kept": found["kept"],
+        "from": ", ".join(calibrated.get("from", [])),
+        "samples": calibrated.get("samples", 0),
+        "method": calibrated.get("method", ""),
+        "scales": [{"tensor": name, "scale": number(scale)} for name, scale in found["scales"].items()],
+    }
 
 
 def build(facts: Mapping[str, Any], record: Record, prefix: str) -> dict[str, Any]:

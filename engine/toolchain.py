@@ -32,7 +32,7 @@ _OPSETS = {
 _TARGETS = {"tensorrt_rtx": (((1, 4), (75, 80, 86, 89, 120, 121)),)}
 _TARGETS_TRIED = (1, 7)
 # Type -> first compute capability. TensorRT-RTX refuses the type on the targets below ("HW-specific datatypes").
-_TYPES_FROM = {"bf16": 80}
+_TYPES_FROM = {"bf16": 80, "int4": 80, "fp8": 89}
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,8 @@ class PlanProof:
 
     ``hidden`` nodes sit in a fused layer with no tensor of that type at its border, so the plan cannot
     tell; ``absent`` nodes were folded away or are not named in the plan. ``wide`` are nodes of a quantised type all of
-    whose layers read other types only: they run in their float type.
+    whose layers read other types only: they run in their float type. ``apart`` counts INT4 nodes whose weights a
+    kernel of its own restores: the engine holds them in INT4, and yet they are read in the float type.
     """
 
     asked: str
@@ -73,12 +74,16 @@ class PlanProof:
     hidden: int
     absent: int
     wide: tuple[str, ...] = ()
+    apart: int = 0
 
     @property
     def text(self) -> str:
         if self.asked in _CODES:
             rest = f", {self.absent} not named in the plan" if self.absent else ""
-            return f"{self.shown} of {self.nodes} nodes are in fused layers that read {self.asked}{rest}"
+            rest += f", {self.apart} of them by way of a kernel that restores all weights" if self.apart else ""
+            read = f"are in fused layers that read {self.asked}"
+            what = "have weights held in int4" if self.asked == "int4" else read
+            return f"{self.shown} of {self.nodes} nodes {what}{rest}"
         rest = f", {self.hidden} inside layers of other types" if self.hidden else ""
         rest += f", {self.absent} not named in the plan" if self.absent else ""
         return f"{self.shown} of {self.nodes} nodes are in fused layers that carry {_PLAN_TYPES[self.asked]}{rest}"
@@ -108,16 +113,22 @@ def prove_plan(asked: Sequence[Mapping[str, Any]], layers: Sequence[FusedLayer])
 def _quantised(
     kind: str, members: Sequence[str], behind: Mapping[str, Sequence[str]], layers: Sequence[FusedLayer]
 ) -> PlanProof:
-    """A quantised node is shown where a layer with it reads codes; of INT4, where it restores the weights itself."""
+    """A quantised node is shown where a layer with it reads codes; of INT4, where its weights are held in it."""
     present = {node for layer in layers for node in layer.nodes}
     there = [name for name in members if name in present]
     wide = [name for name in there if not any(_reads(layer, name, kind, behind[name]) for layer in layers)]
-    return PlanProof(kind, len(members), len(there) - len(wide), len(wide), len(members) - len(there), tuple(wide))
+    apart = sum(
+        not any(name in layer.nodes and not set(behind[name]).isdisjoint(layer.nodes) for layer in layers)
+        for name in there if kind == "int4" and name not in wide
+    )  # fmt: skip
+    absent = len(members) - len(there)
+    return PlanProof(kind, len(members), len(there) - len(wide), len(wide), absent, tuple(wide), apart)
 
 
 def _reads(layer: FusedLayer, node: str, kind: str, behind: Sequence[str]) -> bool:
+    if kind == "int4":
+        held = any(tensor.dtype == "int4" for tensor in (*layer.inputs, *layer.constants))
+        return held and not set(behind).isdisjoint(layer.nodes)
     if node not in layer.nodes:
         return False
-    if kind == "int4":
-        return not set(behind).isdisjoint(layer.nodes)
     return any(tensor.dtype == _PLAN_TYPES[kind] for tensor in layer.inputs)

@@ -15,7 +15,7 @@ from engine.diff.loosening import mark
 from engine.errors import Problem, RecipeError
 from engine.plain import to_plain, without_none
 from engine.plan import Plan, PlannedInput
-from engine.recipe import LoadedRecipe
+from engine.recipe import QUANTS, LoadedRecipe
 
 _SELECTOR = ("module", "op", "node", "nth")
 _DEFAULTS: Mapping[tuple[str, ...], Callable[[Plan], Any]] = {
@@ -24,6 +24,7 @@ _DEFAULTS: Mapping[tuple[str, ...], Callable[[Plan], Any]] = {
     ("export", "exporter"): lambda plan: plan.exporter,
     ("simplify",): lambda plan: plan.simplify,
     ("precision", "base"): lambda plan: plan.precision.base,
+    ("precision", "float"): lambda plan: plan.precision.floats if plan.precision.base in QUANTS else None,
     ("precision", "io"): lambda plan: plan.precision.io,
     ("build", "toolchain"): lambda plan: plan.build.toolchain,
     ("build", "time_limit_s"): lambda plan: plan.build.time_limit_s,

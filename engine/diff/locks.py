@@ -182,6 +182,7 @@ def _precision(old: LockedPrecision | None, new: LockedPrecision | None) -> Iter
         counts = takes[0].get(selector), takes[1].get(selector)
         if counts[0] != counts[1]:
             yield Change("precision.overrides", *counts, "", selector)
+    yield from _values("precision.quantised", to_plain(old.quantised) or {}, to_plain(new.quantised) or {})
     if not same:
         yield Change("precision.names", old.names, new.names)
 

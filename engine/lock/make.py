@@ -25,6 +25,7 @@ from engine.lock.model import (
     LockedModel,
     LockedOverride,
     LockedPrecision,
+    LockedQuantised,
     LockedRecipe,
     LockedRule,
     LockedWaiver,
@@ -70,7 +71,7 @@ def make(record: Record, verdict: Verdict) -> Lock:
         engine=_engine(record),
         export=_export(record.facts("export")),
         graph=_graph(record),
-        precision=_precision(record.facts("lower")),
+        precision=_precision(record.facts("lower"), record.facts("calibrate")),
     )
 
 
@@ -114,7 +115,7 @@ def _graph(record: Record) -> LockedGraph | None:
     return LockedGraph(result.artifacts["graph"].digest, weights.digest if weights else None)
 
 
-def _precision(facts: Mapping[str, Any]) -> LockedPrecision | None:
+def _precision(facts: Mapping[str, Any], calibrated: Mapping[str, Any]) -> LockedPrecision | None:
     if not facts:
         return None
     overrides = tuple(
@@ -122,8 +123,11 @@ def _precision(facts: Mapping[str, Any]) -> LockedPrecision | None:
         for item in facts["overrides"]
     )
     others = {kind: tuple(sorted(nodes)) for kind, nodes in facts["others"].items()}
+    found = facts.get("quantised")
+    method, samples = calibrated.get("method", "none"), calibrated.get("samples", 0)
+    quantised = found and LockedQuantised(tuple(sorted(found["kept"])), method, samples, dict(found["scales"]))
     return LockedPrecision(
-        facts["base"], facts["casts"], dict(facts["node_types"]), facts["names"], others, overrides
+        facts["base"], facts["casts"], dict(facts["node_types"]), facts["names"], others, overrides, quantised
     )
 
 

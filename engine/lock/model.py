@@ -67,6 +67,16 @@ class LockedOverride:
 
 
 @dataclass(frozen=True)
+class LockedQuantised:
+    """``scales`` are those of activations by tensor; ``kept`` the nodes that were to be quantised and are not."""
+
+    kept: tuple[str, ...]
+    method: str
+    samples: int
+    scales: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class LockedPrecision:
     """A node that stands neither in ``overrides`` nor in ``others`` has the type ``base``.
 
@@ -80,6 +90,7 @@ class LockedPrecision:
     names: str
     others: Mapping[str, tuple[str, ...]]
     overrides: tuple[LockedOverride, ...]
+    quantised: LockedQuantised | None = None
 
     def types(self) -> dict[str, str]:
         """The type of every node that the lock names."""

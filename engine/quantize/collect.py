@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Collection, Iterable, Mapping
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -21,10 +22,7 @@ from engine.graph import files
 from engine.plan import PlannedCalibration
 from engine.samples import Array
 
-if TYPE_CHECKING:
-    from onnxruntime.quantization.calibrate import HistogramCollector
-
-_BINS = {"entropy": (128, 128), "percentile": (2048, 128)}  # ONNX Runtime's defaults: bins, quantised bins
+_BINS, _QUANTISED_BINS = 2048, 128  # those of TensorRT's own entropy calibrator
 
 
 def ranges(
@@ -44,41 +42,65 @@ def ranges(
     watched.graph.outputs.extend(known[name] for name in names if name not in have and not known[name].is_graph_input())
     files.save(watched, path)
     opened = runtime.session(path)
-    tops: dict[str, float] = {}
-    collector = None if calibration.method == "max" else _collector(calibration)
-    for index, feeds in enumerate(batches):
-        progress(index)
-        seen = {**feeds, **runtime.run(opened, feeds)}
-        found = {name: np.asarray(seen[name], np.float32) for name in names}
+
+    def seen() -> Iterator[tuple[int, dict[str, Array]]]:
+        for index, feeds in enumerate(batches):
+            progress(index)
+            values = {**feeds, **runtime.run(opened, feeds)}
+            yield index, {name: np.asarray(values[name], np.float32) for name in names}
+
+    tops = dict.fromkeys(names, 0.0)
+    for index, found in seen():
         for name, values in found.items():
-            if not np.isfinite(values).all():
-                raise StepError(
-                    f"tensor {name} is not finite in FP32 on calibration batch {index}",
-                    klass="numeric", fix="give calibration values that the model is meant for",
-                    where="precision.calibration",
-                )  # fmt: skip
-            tops[name] = max(tops.get(name, 0.0), float(np.abs(values).max(initial=0.0)))
-        if collector is not None:
-            with contextlib.redirect_stdout(io.StringIO()):
-                collector.collect(found)
-    if collector is None:
-        return tops
+            _require_finite(values, name, index)
+            tops[name] = max(tops[name], float(np.abs(values).max(initial=0.0)))
+    if calibration.method != "max":
+        tops = _cut(tops, seen(), calibration)
+    return {name: _up(top) for name, top in tops.items()}
+
+
+def _require_finite(values: Array, name: str, index: int) -> None:
+    if not np.isfinite(values).all():
+        raise StepError(
+            f"tensor {name} is not finite in FP32 on calibration batch {index}",
+            klass="numeric", fix="give calibration values that the model is meant for",
+            where="precision.calibration",
+        )  # fmt: skip
+
+
+def _cut(
+    tops: Mapping[str, float], seen: Iterable[tuple[int, dict[str, Array]]], calibration: PlannedCalibration
+) -> dict[str, float]:
+    """Ranges without outliers. The bins of a collector begin with the whole range: where they grow with the data,
+    they come to tens of thousands and its search to minutes.
+    """
+    from onnxruntime.quantization.calibrate import HistogramCollector
+
+    collector = HistogramCollector(
+        calibration.method, True, _BINS, _QUANTISED_BINS, calibration.percentile, "same"
+    )
+    low = 0.0 if calibration.method == "percentile" else -1.0
+    live = {name: top for name, top in tops.items() if top > 0}
     with contextlib.redirect_stdout(io.StringIO()):  # it tells what it does on stdout, which is the caller's
+        collector.collect({name: np.array([low * top, top], np.float32) for name, top in live.items()})
+        for _, found in seen:
+            collector.collect({name: found[name] for name in live})
         limits = collector.compute_collection_result()
-    return {name: min(tops[name], _limit(limits[name])) if tops[name] else 0.0 for name in names}
+    return {name: min(top, _limit(limits[name])) if top > 0 else 0.0 for name, top in tops.items()}
 
 
 def _made(model: ir.Model) -> list[ir.Value]:
     return [value for node in model.graph for value in node.outputs]
 
 
-def _collector(calibration: PlannedCalibration) -> HistogramCollector:
-    from onnxruntime.quantization.calibrate import HistogramCollector
-
-    bins, quantised = _BINS[calibration.method]
-    return HistogramCollector(calibration.method, True, bins, quantised, calibration.percentile, "same")
-
-
 def _limit(found: Any) -> float:
-    low, high = (float(np.asarray(end)) for end in (found.range_value if hasattr(found, "range_value") else found[:2]))
+    low, high = (float(np.asarray(end)) for end in found[:2])
     return max(abs(low), abs(high))
+
+
+def _up(top: float) -> float:
+    """Rounded up to four digits: other CPU kernels differ in the last bits, and the graph is to be the same."""
+    if top == 0:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(top)) - 3)
+    return float(f"{math.ceil(top / unit) * unit:.4g}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -130,7 +129,7 @@ def _labels(labels: PlannedFile, count: int) -> list[Issue]:
             where=f"{_WHERE}.labels", usage=True,
         )  # fmt: skip
     missing = sorted(set(np.unique(stored).tolist()) - set(classes.tolist()))
-    rare = counts.min() < max(1, math.floor(count / len(classes) / 10))
+    rare = counts.min() * len(classes) * 10 < count
     if not missing and not rare:
         return []
     what = (

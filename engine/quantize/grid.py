@@ -23,7 +23,8 @@ _MOST_OFF = 0.02  # of a scale that the float type cannot hold better: it would 
 def scale_for(largest: Array, kind: QuantType, floats: Precision) -> Array:
     """Scales in FP32, exact in ``floats``, for the largest magnitudes (any shape); 1 where that is 0."""
     wanted = _wanted(largest, kind)
-    scales: Array = wanted.astype(DTYPES[floats].numpy()).astype(np.float32)
+    with np.errstate(over="ignore", under="ignore"):
+        scales: Array = wanted.astype(DTYPES[floats].numpy()).astype(np.float32)
     return scales
 
 

@@ -255,9 +255,15 @@ def _unseen(texts: Mapping[str, str], asked: Any, layers: Sequence[FusedLayer]) 
 
 
 def _issues(result: Mapping[str, Any]) -> list[Issue]:
-    return [
-        Issue("build", "numeric" if "overflow" in item["text"].lower() else "tooling", item["text"].strip())
+    """One issue for each text, however often TensorRT says it."""
+    texts = Counter(
+        item["text"].strip()
         for item in result["log"]
         if item["severity"] in ("ERROR", "INTERNAL_ERROR")
         or (item["severity"] == "WARNING" and "Int64 binding" not in item["text"])
-    ]
+    )
+    return [
+        Issue("build", "numeric" if "overflow" in text.lower() else "tooling", text,
+              evidence=f"said {count} times" if count > 1 else "")
+        for text, count in texts.items()
+    ]  # fmt: skip
