@@ -11,6 +11,7 @@ from engine.lock.model import (
     LockedModel,
     LockedOverride,
     LockedPrecision,
+    LockedQuantised,
     LockedRecipe,
     LockedRule,
     LockedWaiver,
@@ -46,5 +47,6 @@ LOCK = Lock(
         A,
         {"fp32": ("Exp_1",)},
         (LockedOverride(("Softmax_1",), "op: Softmax", "fp32"),),
+        LockedQuantised(("Conv_1 (Conv): no range",), "max", 64, {"x": 0.5}),
     ),
 )
