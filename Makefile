@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint fuzz gauntlet mutation-test healthy-exports docs bench-spine bench-check bench-large bench-parity bench-matching bench-rewrites bench-diagnose bench-lowering clean
+.PHONY: demo test lint fuzz gauntlet mutation-test healthy-exports docs bench-spine bench-check bench-large bench-parity bench-matching bench-rewrites bench-diagnose bench-lowering bench-quantise clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -56,6 +56,9 @@ bench-matching: $(READY)  ## all rules on a graph of 100,000 nodes; seconds and 
 
 bench-rewrites: $(READY)  ## ONNX's node tests through `portwright rewrite`; built before / built after / wrong last
 	$(BIN)/python benchmarks/rewrites.py
+
+bench-quantise: $(READY)  ## INT8 beside ONNX Runtime's and ModelOpt's quantisers
+	$(BIN)/python benchmarks/quantise.py
 
 bench-lowering: $(READY)  ## lowering to FP16 beside three other converters, and the rehearsal; ratios last (10 GB of disk)
 	$(BIN)/python benchmarks/lowering.py --rehearse

@@ -17,7 +17,12 @@ PACKAGES = {
 
 def pythons() -> dict[str, str]:
     """The interpreter of each tool, made where it is not there yet; or, after ``REFUSED``, why there is none."""
-    return {tool: _python(FOLDER / tool, packages) for tool, packages in PACKAGES.items()}
+    return {tool: python_of(tool) for tool in PACKAGES}
+
+
+def python_of(tool: str) -> str:
+    """The interpreter of one tool, as :func:`pythons` gives them."""
+    return _python(FOLDER / tool, PACKAGES[tool])
 
 
 def _python(folder: Path, packages: list[str]) -> str:
