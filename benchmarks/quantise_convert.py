@@ -54,7 +54,8 @@ def modelopt(source: Path, data: dict[str, Any], target: Path) -> None:
     from modelopt.onnx.quantization import quantize
 
     quantize(str(source), quantize_mode="int8", calibration_data=data, calibration_method="max",
-             output_path=str(target), high_precision_dtype="fp32", calibration_eps=["cpu"], log_level="ERROR")  # fmt: skip
+             output_path=str(target), high_precision_dtype="fp32", calibration_eps=["cpu"],
+             log_level="ERROR")  # fmt: skip
 
 
 def _reader(data: dict[str, Any]) -> Any:
