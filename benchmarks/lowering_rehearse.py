@@ -20,10 +20,10 @@ def main(part: str, model: Path, lowered: Path) -> None:
         feeds = {name: stored[name] for name in stored.files}
     path = model
     if part == "rehearse":
-        from engine.precision import shadow
+        from engine.precision import blocked
 
         path = lowered.with_name("shadow.onnx")
-        files.save(shadow.build_shadow(files.load(lowered)), path)
+        blocked.write(files.load(lowered), path)
     opened = runtime.session(path, prepack=False)
     start = time.perf_counter()
     runtime.run(opened, feeds)

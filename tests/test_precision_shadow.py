@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.graph import files
+from engine.precision import blocked
 from engine.precision.lower import lower
 from engine.precision.rehearsal import Probe, probe, run_shadow
 from engine.precision.selectors import resolve
@@ -322,3 +323,30 @@ def test_no_overflow_of_numpy_float16_is_missed(
         if np.isnan(expected[clear]).any():
             assert seen.has_nan or seen.has_inf, op
         known[f"v{index}"] = actual
+
+
+@pytest.mark.parametrize("base", ["fp16", "bf16"])
+def test_a_large_weight_is_widened_block_by_block(
+    tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocked, "BLOCK", 600)
+    monkeypatch.setattr(blocked, "_LEAST", 1200)
+    rng = np.random.default_rng(0)
+    model = parse("g (float[n, 70] x) => (float[n, 20] y) { [a] h = MatMul (x, w)  [b] y = MatMul (h, v) }")
+    for name, shape in {"w": (70, 40), "v": (40, 20)}.items():
+        tensor = ir.tensor(rng.normal(size=shape).astype(np.float32), name=name)
+        value = ir.Value(name=name, const_value=tensor, type=ir.TensorType(tensor.dtype), shape=ir.Shape(shape))
+        node = next(node for node in model.graph if node.name == {"w": "a", "v": "b"}[name])
+        node.replace_input_with(1, value)
+        model.graph.register_initializer(value)
+    lower(model, resolve(model, base, ()))  # type: ignore[arg-type]
+    files.save(model, tmp_path / "low.onnx", "low.weights")
+    low = files.load(tmp_path / "low.onnx")
+    blocked.write(low, tmp_path / "blocked.onnx")
+    onnx.checker.check_model(str(tmp_path / "blocked.onnx"), full_check=True)
+    split = files.load(tmp_path / "blocked.onnx").graph
+    assert sum(node.op_type == "MatMul" for node in split) == 5 + 1  # the second weight is small
+    feeds = {"x": rng.normal(size=(3, 70)).astype(np.float32)}
+    whole, parts = rehearse(tmp_path, low, **feeds)["y"], run_shadow(tmp_path / "blocked.onnx", feeds)["y"]
+    np.testing.assert_allclose(parts, whole, rtol=2e-2 if base == "bf16" else 2e-3, atol=0.05)
+    assert not np.array_equal(parts, rehearse(tmp_path, low, x=feeds["x"] * 1.5)["y"])

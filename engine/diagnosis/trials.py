@@ -14,7 +14,7 @@ from engine.comparison import Comparison
 from engine.diagnosis.margin import Margin, worst
 from engine.errors import StepError
 from engine.graph import files
-from engine.precision import lower, rehearsal, selectors, shadow
+from engine.precision import blocked, lower, rehearsal, selectors
 from engine.precision.report import Boundary, LoweringReport
 from engine.quantize import insert
 from engine.recipe import FloatType, Limits, NodeType, Override
@@ -82,8 +82,7 @@ class Trials:
         try:
             _, lowered = self.lowered(overrides, base)
             files.save(lowered, path, weights)
-            whole = shadow.build_shadow(files.load(path))
-            files.save(whole, path)
+            blocked.write(files.load(path), path)
             return worst(self.limits, [item for sample in taken for item in self._compare(path, sample)])
         finally:
             path.unlink(missing_ok=True)

@@ -78,7 +78,15 @@ class Probe:
 
 def run_shadow(path: Path, feeds: Mapping[str, Array], as_written: bool = False) -> dict[str, Array]:
     """Run a shadow file; floats come back as FP32, under the names of the lowered graph's outputs."""
-    opened = runtime.session(path, prepack=False, as_written=as_written)
+    return run_open(open_shadow(path, as_written), feeds)
+
+
+def open_shadow(path: Path, as_written: bool = False) -> onnxruntime.InferenceSession:
+    return runtime.session(path, prepack=False, as_written=as_written)
+
+
+def run_open(opened: onnxruntime.InferenceSession, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """:func:`run_shadow` of a file that is open already."""
     return {
         name: value.astype(np.float32) if value.dtype.kind == "f" else value
         for name, value in runtime.run(opened, _as_fp32(opened, feeds)).items()

@@ -18,7 +18,7 @@ MODE = "rounding where the plan of this engine rounds"
 def run(context: Context) -> Done:
     """Compare with the reference in FP32 at every parity shape. What the plan does not show is rounded, and counted."""
     from engine.graph import files
-    from engine.precision import rehearsal, shadow
+    from engine.precision import blocked, rehearsal
     from engine.precision.inside import inside
 
     if context.earlier["build"].status != "ok":
@@ -36,14 +36,15 @@ def run(context: Context) -> Done:
         none = f"none of {found.border + found.hidden} low-precision values is inside one fused layer"
         return Done(skipped=f"{none}: the first rehearsal rounds the same ones")
     path = context.folder("onnx") / "fused.onnx"
-    files.save(shadow.build_shadow(lowered, found.values), path)
+    blocked.write(lowered, path, found.values)
+    opened = rehearsal.open_shadow(path)
     compared: list[Comparison] = []
     for index, shape in enumerate(shapes):
         context.progress(f"shape {shape}", index, len(shapes))
         sample = context.samples(shape)
         expected, exact = samples.read(sample, "fp32"), samples.read(sample, "fp64")
         try:
-            got = rehearsal.run_shadow(path, samples.read(sample, "input"))
+            got = rehearsal.run_open(opened, samples.read(sample, "input"))
             compared += compare(expected, got, shape, exact)
         except StepError as error:
             compared += [Comparison(name, shape, error.failure.symptom) for name in expected]

@@ -31,12 +31,13 @@ def run(context: Context) -> Done:
     add most error, at one, and the sums that would not bear FP16.
     """
     from engine.graph import files
-    from engine.precision import rehearsal, shadow
+    from engine.precision import blocked, rehearsal
 
     shapes = context.plan.parity_shapes
     lowered = files.load(context.graph)
     path = context.folder("onnx") / "rehearse.onnx"
-    files.save(shadow.build_shadow(lowered), path)
+    blocked.write(lowered, path)
+    opened = rehearsal.open_shadow(path)
     found: list[Comparison] = []
     half: list[Comparison] = []
     steps = 2 * len(shapes) + 1
@@ -45,9 +46,7 @@ def run(context: Context) -> Done:
         sample = context.samples(shape)
         expected, exact = samples.read(sample, "fp32"), samples.read(sample, "fp64")
         try:
-            found += compare(
-                expected, rehearsal.run_shadow(path, samples.read(sample, "input")), shape, exact
-            )
+            found += compare(expected, rehearsal.run_open(opened, samples.read(sample, "input")), shape, exact)
         except StepError as error:
             found += [Comparison(name, shape, error.failure.symptom) for name in expected]
         pytorch = samples.read(sample, "half")
