@@ -114,23 +114,25 @@ def words(found: Diagnosis) -> Iterator[str]:
         yield f"not a matter of precision: in FP32 throughout it is {_margin(after)}"
         yield "the limit is below what this graph gives in FP32: look at accept.engine, or at the steps before lower"
     elif verdict == "overrides":
-        yield f"with all else in FP32 it is {_margin(after)}: the recipe's own overrides hold narrow what must be wide"
+        held = "the recipe's own overrides hold narrow what must be wide"
+        yield f"with all else in {facts['wider'].upper()} it is {_margin(after)}: {held}"
         yield from (f"  {place}" for place in found.narrow)
     elif verdict == "spread":
         yield f"the error is spread over the graph ({facts['of']} nodes): neither a few of them nor a kind of layer in "
-        yield "FP32 is enough; choose another precision.base, or a looser limit"
+        yield f"{facts['wider'].upper()} is enough; choose another precision.base, or a looser limit"
     elif verdict == "unconfirmed":
         yield f"the overrides that were found did not hold when rehearsed: {_margin(after)}"
     else:
         nodes = facts["takes"]
         many = f"{len(nodes)} of {facts['of']} nodes" if len(nodes) > 1 else f"1 of {facts['of']} nodes"
-        yield f"with {many} in FP32: {_margin(after)}"
+        also = f" and {len(facts['also'])} in FP32" if facts["also"] else ""
+        yield f"with {many} in {facts['wider'].upper()}{also}: {_margin(after)}"
         shown = ", ".join(nodes[:8]) + (f" and {len(nodes) - 8} more" if len(nodes) > 8 else "")
         yield f"  nodes: {shown}"
         tensors = facts["tensors"]
         if verdict == "kinds":
             yield "  the error is spread over the graph; these kinds of layers are enough, and fewer may be"
-        else:
+        elif tensors:
             yield f"  they keep wide: {', '.join(tensors[:8])}" + (
                 f" and {len(tensors) - 8} more" if len(tensors) > 8 else ""
             )

@@ -306,6 +306,7 @@ def test_an_interrupted_run_is_no_diagnosis(tmp_path: Path, monkeypatch: pytest.
 
 def test_overrides_that_insist_are_told_with_their_lines() -> None:
     margin = {"ratio": 3.0, "what": "max_abs", "value": 0.3, "where": "y at max"}
-    facts = {"verdict": "overrides", "base": "fp16", "before": margin, "after": margin, "rehearsals": 5}
+    facts = {"verdict": "overrides", "base": "fp16", "wider": "fp32", "also": [], "before": margin, "after": margin,
+             "rehearsals": 5}  # fmt: skip
     told = list(diagnosing.words(diagnosing.Diagnosis(facts, "r.yaml", narrow=("r.yaml:9:7",))))
     assert told[-1] == "  r.yaml:9:7"

@@ -13,7 +13,7 @@ from engine.precision.selectors import module_of
 from engine.recipe import FloatType, Override
 
 _LINES = 3  # more exact lines than this, and one that takes a little more is better
-_OVER = 2.0  # it takes at most this many times the nodes that it is for
+_OVER = 2.0  # it takes at most this many times the nodes that it is for, unless the caller says less
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,13 @@ def cover(
     held: frozenset[str],
     kind: FloatType,
     because: str,
+    over: float = _OVER,
 ) -> tuple[Override, ...]:
     """Overrides that take every node of ``wanted`` in a prepared ``model``, and no other that computes.
 
     ``indifferent`` are nodes that have the type already, ``held`` those that another override gives another one.
     Where the exact answer is longer than a few lines and whole modules say it in half as many, these may take up
-    to twice the nodes.
+    to ``over`` times the nodes.
     """
     computing = {
         node.name or "": node for node in nodes(model) if ops.touches_float(node) and not ops.is_free(node)
@@ -52,9 +53,9 @@ def cover(
     ]
     exact = _greedy([line for line in lines if line.takes <= asked], asked)
     if len(exact) > _LINES:
-        near = _greedy([line for line in lines if len(line.takes) <= _OVER * len(line.takes & asked)], asked)
+        near = _greedy([line for line in lines if len(line.takes) <= over * len(line.takes & asked)], asked)
         taken = frozenset().union(*(line.takes for line in near))
-        if 2 * len(near) <= len(exact) and len(taken) <= _OVER * len(asked):
+        if 2 * len(near) <= len(exact) and len(taken) <= over * len(asked):
             exact = near
     rest = [Override(kind, because, node=selectors.exactly(name)) for name in wanted if name not in computing]
     return (*(line.override for line in exact), *rest)

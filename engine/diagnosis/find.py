@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,7 +16,7 @@ from engine.diagnosis.trials import Sample, Trials
 from engine.diagnosis.units import Unit, units
 from engine.graph import files
 from engine.precision.prepare import nodes, prepare
-from engine.recipe import Override
+from engine.recipe import FloatType, Override
 
 Verdict = Literal["fine", "not precision", "overrides", "spread", "kinds", "found"]
 MOST = 6  # tensors; past it an error is spread over the graph
@@ -33,7 +33,8 @@ class Found:
     * ``kinds``: the same, but the layers of ``lines`` are enough, though perhaps not all of them are needed;
     * ``found``: ``nodes`` is a minimal set, in graph order, and ``tensors`` those that they keep wide.
 
-    Margins are before, and with ``nodes`` wide. ``of`` is the number of narrow nodes that compute.
+    Margins are before, and with ``nodes`` in the type ``wider`` (and those of ``also``, of which ``nodes`` has none, in
+    FP32). ``of`` is the number of narrow nodes that compute.
     """
 
     verdict: Verdict
@@ -45,6 +46,8 @@ class Found:
     rehearsals: int = 0
     ranked: tuple[tuple[str, float], ...] = ()
     lines: tuple[Override, ...] = ()
+    wider: FloatType = "fp32"
+    also: tuple[str, ...] = ()
 
 
 def find(trials: Trials, taken: Sequence[Sample]) -> Found:
@@ -56,14 +59,14 @@ def find(trials: Trials, taken: Sequence[Sample]) -> Found:
     before = max(start.values(), key=lambda margin: margin.ratio)
     if before.good:
         return Found("fine", before, before, rehearsals=trials.count)
-    report, _ = trials.lowered(trials.overrides)
+    report, _, _ = trials.lowered(trials.overrides)
     held = {name for item in report.overrides if item.type != "fp32" for name in item.nodes}
     narrow = {name for name, kind in report.node_types.items() if kind != "fp32"} - held
     model = files.load(trials.graph)
     prepare(model)
     candidates = units(model, narrow)
     everything = {name for unit in candidates for name in unit.nodes}
-    failing = sorted((item for item in taken if not start[item.shape].good), key=_cost)
+    failing = sorted((item for item in taken if not start[item.shape].good), key=cost)
     widest = trials.margin(everything, failing[:1])
     if not widest.good:
         single = trials.of((), failing[:1], base="fp32")
@@ -72,14 +75,11 @@ def find(trials: Trials, taken: Sequence[Sample]) -> Found:
     search = _Search(trials, candidates, model)
     used = failing[:1]
     try:
-        wanted = search.run(used)
-        while worse := next((item for item in taken if not trials.margin(wanted, [item]).good), None):
-            used = [*used, worse]
-            wanted = search.run(used)
+        wanted = settled(trials, taken, used, search.run)
     except TooMany:
         kinds = groups.choose(
             groups.groups(model, narrow, held),
-            lambda wide_nodes: trials.margin(wide_nodes, _failing_first(taken, used)),
+            lambda wide_nodes: trials.margin(wide_nodes, failing_first(taken, used)),
         )
         names = tuple(sorted(frozenset().union(*(group.nodes for group in kinds))))
         return Found(
@@ -94,12 +94,26 @@ def find(trials: Trials, taken: Sequence[Sample]) -> Found:
     return Found("found", before, after, kept, tensors, len(everything), trials.count, top)
 
 
-def _failing_first(taken: Sequence[Sample], used: Sequence[Sample]) -> list[Sample]:
+def settled(
+    trials: Trials,
+    taken: Sequence[Sample],
+    used: list[Sample],
+    search: Callable[[Sequence[Sample]], tuple[str, ...]],
+) -> tuple[str, ...]:
+    """Nodes with which every sample passes. ``used`` is searched on, and grows by each one that they leave failing."""
+    wanted = search(used)
+    while worse := next((item for item in taken if not trials.margin(wanted, [item]).good), None):
+        used.append(worse)
+        wanted = search(used)
+    return wanted
+
+
+def failing_first(taken: Sequence[Sample], used: Sequence[Sample]) -> list[Sample]:
     """All samples, those that failed before the others: a trial stops at the first that fails."""
     return [*used, *(item for item in taken if item not in used)]
 
 
-def _cost(sample: Sample) -> int:
+def cost(sample: Sample) -> int:
     return sum(value.size for value in sample.inputs.values())
 
 

@@ -12,7 +12,7 @@ from engine.diagnosis.margin import Margin
 from engine.precision import ops, selectors
 from engine.precision.prepare import nodes
 from engine.precision.selectors import module_of
-from engine.recipe import Override
+from engine.recipe import FloatType, Override
 
 _SHARE = 0.5  # a kind with more of the narrow nodes than this is no exception any more, but another base
 _KINDS, _NEXT, _LINES = 32, 8, 3
@@ -26,8 +26,10 @@ class Group:
     nodes: frozenset[str]
 
 
-def groups(model: ir.Model, narrow: Collection[str], held: Collection[str]) -> tuple[Group, ...]:
-    """Kinds of layers in a prepared ``model``, by module pattern and by op, the smallest first.
+def groups(
+    model: ir.Model, narrow: Collection[str], held: Collection[str], kind: FloatType = "fp32"
+) -> tuple[Group, ...]:
+    """Kinds of layers in a prepared ``model``, by module pattern and by op, the smallest first; each in type ``kind``.
 
     A kind that takes a node of ``held`` is left out, because an override gives it another type.
     """
@@ -39,8 +41,8 @@ def groups(model: ir.Model, narrow: Collection[str], held: Collection[str]) -> t
         override
         for node in counted
         for override in (
-            *(Override("fp32", "", module=pattern) for pattern in modules(module_of(node)) if "*" in pattern),
-            Override("fp32", "", op=node.op_type),
+            *(Override(kind, "", module=pattern) for pattern in modules(module_of(node)) if "*" in pattern),
+            Override(kind, "", op=node.op_type),
         )
     )
     found: dict[frozenset[str], Group] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -17,6 +17,7 @@ from engine.graph import files
 from engine.precision import blocked, lower, rehearsal, selectors
 from engine.precision.report import Boundary, LoweringReport
 from engine.quantize import insert
+from engine.quantize.insert import Quantised
 from engine.recipe import FloatType, Limits, NodeType, Override
 from engine.samples import Array
 
@@ -54,18 +55,21 @@ class Trials:
     limits: Limits
     ranges: Mapping[str, float] = field(default_factory=dict)
     told: Told = lambda count: None
+    wider: FloatType = "fp32"
     count: int = 0
     _seen: dict[tuple[frozenset[str], str], Margin] = field(default_factory=dict)
 
     def margin(self, wide: Iterable[str], taken: Sequence[Sample]) -> Margin:
-        """The worst margin over the samples with the nodes called ``wide`` in FP32; stops at the first that fails."""
+        """The worst margin over the samples with the nodes called ``wide`` in the type ``wider``; stops at the first
+        that fails.
+        """
         names = frozenset(wide)
         result = Margin(0.0, "", None, "")
         for sample in taken:
             key = names, sample.shape
             if key not in self._seen:
                 extra = [
-                    Override("fp32", "diagnosis", node=selectors.exactly(name)) for name in sorted(names)
+                    Override(self.wider, "diagnosis", node=selectors.exactly(name)) for name in sorted(names)
                 ]
                 self._seen[key] = self.of([*self.overrides, *extra], [sample])
             result = max(result, self._seen[key], key=lambda margin: margin.ratio)
@@ -80,7 +84,7 @@ class Trials:
         path = self.graph.with_name(".diagnosis.onnx")
         weights = ".diagnosis.weights"
         try:
-            _, lowered = self.lowered(overrides, base)
+            _, _, lowered = self.lowered(overrides, base)
             files.save(lowered, path, weights)
             blocked.write(files.load(path), path)
             return worst(self.limits, [item for sample in taken for item in self._compare(path, sample)])
@@ -90,11 +94,15 @@ class Trials:
 
     def lowered(
         self, overrides: Sequence[Override], base: NodeType | None = None
-    ) -> tuple[LoweringReport, ir.Model]:
+    ) -> tuple[LoweringReport, Quantised, ir.Model]:
         model = files.load(self.graph)
         assignment = selectors.resolve(model, base or self.base, overrides, self.floats)
-        assignment, _ = insert.quantise(model, assignment, self.ranges)
-        return lower.lower(model, assignment, io=self.io), model
+        assignment, quantised = insert.quantise(model, assignment, self.ranges)
+        return lower.lower(model, assignment, io=self.io), quantised, model
+
+    def again(self, overrides: tuple[Override, ...], base: NodeType, wider: FloatType) -> Trials:
+        """The same with other overrides, base and wider type. The two count on their own."""
+        return replace(self, overrides=overrides, base=base, wider=wider, count=0, _seen={})
 
     def _compare(self, path: Path, sample: Sample) -> Sequence[Comparison]:
         self.told(self.count)

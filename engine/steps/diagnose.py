@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import StepError
 from engine.plan import Plan
-from engine.recipe import Override
+from engine.recipe import FloatType, Override
 from engine.steps.context import Context, Done
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def run(context: Context) -> Done:
 
     The overrides were rehearsed as they stand, at every shape, before they are called found.
     """
-    from engine.diagnosis import find, trials
+    from engine.diagnosis import find, quantised, trials
 
     plan = context.plan
     graph = _before_lowering(context)
@@ -35,7 +35,7 @@ def run(context: Context) -> Done:
         context.ranges,
         lambda count: context.progress(f"rehearsal {count + 1}", count, count + 1),
     )  # fmt: skip
-    found = find.find(tried, taken)
+    found = (quantised if precision.calibration else find).find(tried, taken)
     facts = _facts(found, plan)
     if found.verdict == "overrides":
         facts["narrow"] = [index for index, item in enumerate(precision.overrides) if item.type != "fp32"]
@@ -59,6 +59,8 @@ def _facts(found: Found, plan: Plan) -> dict[str, Any]:
     return {
         "verdict": found.verdict,
         "base": plan.precision.base,
+        "wider": found.wider,
+        "also": list(found.also),
         "before": plain(found.before),
         "after": plain(found.after) if found.after else None,
         "nodes": list(found.nodes),
@@ -82,25 +84,44 @@ def _named(found: Found, tried: Trials, taken: Sequence[Sample], plan: Plan) -> 
     from engine.precision import ops, selectors
     from engine.precision.prepare import nodes, prepare
 
-    report, _ = tried.lowered(tried.overrides)
-    held = frozenset(name for item in report.overrides if item.type != "fp32" for name in item.nodes)
-    wide = frozenset(name for name, kind in report.node_types.items() if kind == "fp32")
+    report, quantised, _ = tried.lowered(tried.overrides)
     model = files.load(tried.graph)
     prepare(model)
-    short = found.lines or cover.cover(model, found.nodes, wide, held, "fp32", "")
-    long = tuple(Override("fp32", "", node=selectors.exactly(name)) for name in found.nodes)
+    kinds = quantised.types(report.node_types)
+    short: tuple[Override, ...] = ()
+    long: tuple[Override, ...] = ()
+    parts: tuple[tuple[FloatType, tuple[str, ...]], ...] = (("fp32", found.also), (found.wider, found.nodes))
+    for kind, members in parts:
+        other = {name for item in report.overrides if item.type != kind for name in item.nodes}
+        if kind != "fp32":  # an override of it would narrow what stays wide for another reason
+            other |= {name for name, has in report.node_types.items() if has != kind} | set(found.also)
+        over = 2.0 if kind == "fp32" else 1.0  # a node that is not quantised is what the port was to avoid
+        same = frozenset(name for name, has in kinds.items() if has == kind)
+        lines = found.lines if members is found.nodes else ()
+        short += lines or cover.cover(model, members, same, frozenset(other), kind, "", over)
+        long += tuple(Override(kind, "", node=selectors.exactly(name)) for name in members)
     free = {node.name or "" for node in nodes(model) if ops.is_free(node)}
+    exact = _types(tried, long)
     for lines in dict.fromkeys((short, long)):
-        after = tried.of([*tried.overrides, *lines], taken)  # as they stand: the figures go into the recipe
+        # As they stand: the figures go into the recipe. The same types are the same graph, which was rehearsed.
+        same_graph = found.after is not None and _types(tried, lines) == exact
+        after = found.after if same_graph and found.after else tried.of([*tried.overrides, *lines], taken)
         if after.good:
-            taken_by, _ = tried.lowered([*tried.overrides, *lines])
+            taken_by, _, _ = tried.lowered([*tried.overrides, *lines])
             names = {
                 name for item in taken_by.overrides[len(tried.overrides) :] for name in item.nodes
             } - free
             because = _because(found.before, after, len(lines))
             plain_lines = [_plain_override(replace(line, because=because)) for line in lines]
+            if found.wider != "fp32":  # of what they take, only this was quantised
+                names &= set(quantised.nodes) | set(found.also)
             return {"overrides": plain_lines, "after": plain(after), "takes": sorted(names)}
     return {"verdict": "unconfirmed", "after": plain(after)}
+
+
+def _types(tried: Trials, lines: Sequence[Override]) -> dict[str, str]:
+    report, quantised, _ = tried.lowered([*tried.overrides, *lines])
+    return dict(quantised.types(report.node_types))
 
 
 def _because(before: Margin, after: Margin, lines: int) -> str:

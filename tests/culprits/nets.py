@@ -101,11 +101,71 @@ class Raw(nn.Module):
         return torch.log(x) - 12.0
 
 
+class Outlier(nn.Module):
+    """One feature three hundred times the others, which the bias takes out again: one scale for all is too coarse."""
+
+    def __init__(self, width: int, size: float = 300.0) -> None:
+        super().__init__()
+        self.size, self.linear = size, nn.Linear(width + 1, width)
+        with torch.no_grad():
+            self.linear.weight[:, -1] = 0.1
+            self.linear.bias -= size * 0.1
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(torch.cat([x, torch.full_like(x[..., :1], self.size)], -1))
+
+
+class Lopsided(nn.Module):
+    """One column of the weight four hundred times the others, on a feature that is as much smaller."""
+
+    def __init__(self, width: int, size: float = 400.0) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        with torch.no_grad():
+            self.linear.weight[:, 0] *= size
+        self.register_buffer("scale", torch.tensor([1 / size] + [1.0] * (width - 1)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x * self.scale)
+
+
+class Hidden(nn.Module):
+    """Half of the features two hundred times smaller than the others, and weighted up again."""
+
+    def __init__(self, width: int, size: float = 200.0) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        half = [1.0] * (width // 2) + [1 / size] * (width - width // 2)
+        self.register_buffer("scale", torch.tensor(half))
+        with torch.no_grad():
+            self.linear.weight /= self.scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x * self.scale)
+
+
+class Spike(nn.Module):
+    """A channel of three hundreds beside the image, which the bias of a convolution takes out again."""
+
+    def __init__(self, width: int, size: float = 300.0) -> None:
+        super().__init__()
+        self.size, self.conv = size, nn.Conv2d(width + 1, width, 1)
+        with torch.no_grad():
+            self.conv.weight[:, -1] = 0.1
+            self.conv.bias -= size * 0.1
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(torch.cat([x, torch.full_like(x[:, :1], self.size)], 1))
+
+
 FAULTS = {
     "swell": Swell, "offset": lambda: Offset(3000.0), "offset_bf16": lambda: Offset(60.0),
     "exponential": Exponential, "faint": Faint, "total": Total, "shifted": lambda: Shifted(3000.0),
     "shifted_bf16": lambda: Shifted(90.0), "wave": lambda: Wave(2001.0), "wave_bf16": lambda: Wave(61.0),
     "energy": Energy, "loud": Loud, "raw": Raw,
+    "outlier": lambda: Outlier(24), "lopsided": lambda: Lopsided(24), "hidden": lambda: Hidden(24),
+    "spike": lambda: Spike(6), "outlier_384": lambda: Outlier(384), "spike_16": lambda: Spike(16),
+    "spike_32": lambda: Spike(32),
 }  # fmt: skip
 
 

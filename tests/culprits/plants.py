@@ -16,7 +16,11 @@ OPS: Mapping[str, tuple[str, ...]] = {
     "shifted": ("Add", "Softmax"), "shifted_bf16": ("Add", "Softmax"), "wave": ("Add", "Sin"),
     "wave_bf16": ("Add",),  # ONNX has no Sin of bfloat16 before opset 22: it is wide already
     "energy": ("Pow", "ReduceMean"), "loud": ("Mul",), "raw": ("Log",),
+    "outlier": ("linear",), "lopsided": ("linear",), "hidden": ("linear",), "outlier_384": ("linear",),
+    "spike": ("conv",), "spike_16": ("conv",), "spike_32": ("conv",),
 }  # fmt: skip
+# Faults that INT8 alone brings out stand in a module of their own, whose one product must not be quantised.
+INNER = {"linear": ("Gemm", "MatMul"), "conv": ("Conv",)}
 
 
 @dataclass(frozen=True)
@@ -38,9 +42,13 @@ class Plant:
         for index in range(-1, self.count):
             place += index >= 0
             for name in self.faults.get(index, ()):
-                found |= {(f"parts.{place}", op) for op in OPS[name]}
+                found |= {_wanted(f"parts.{place}", op) for op in OPS[name]}
                 place += 1
         return frozenset(found)
+
+
+def _wanted(path: str, op: str) -> tuple[str, str]:
+    return (f"{path}.{op}", "product") if op in INNER else (path, op)
 
 
 SYNTHETIC: tuple[Plant, ...] = (
@@ -68,6 +76,13 @@ SYNTHETIC: tuple[Plant, ...] = (
     Plant("dense-offset-bf16", "dense", 6, {2: ("offset_bf16",)}, base="bf16", limit=0.03),
     Plant("residual-wave-bf16", "residual", 4, {1: ("wave_bf16",)}, base="bf16", limit=0.03),
     Plant("conv-shifted-bf16", "conv", 4, {2: ("shifted_bf16",)}, base="bf16", limit=0.03),
+    Plant("dense-outlier-int8", "dense", 6, {2: ("outlier",)}, base="int8", limit=0.02),
+    Plant("dense-lopsided-int8", "dense", 6, {3: ("lopsided",)}, base="int8", limit=0.02),
+    Plant("dense-two-int8", "dense", 7, {1: ("outlier",), 4: ("lopsided",)}, base="int8", limit=0.01),
+    Plant("residual-hidden-int8", "residual", 4, {1: ("hidden",)}, base="int8", limit=0.2),
+    Plant("attention-outlier-int8", "attention", 3, {1: ("outlier",)}, base="int8", limit=0.3),
+    Plant("conv-spike-int8", "conv", 5, {2: ("spike",)}, base="int8", limit=0.15),
+    Plant("dense-both-int8", "dense", 6, {1: ("offset",), 3: ("outlier",)}, base="int8", limit=0.02),
 )
 
 _SHAPES = {
@@ -96,7 +111,7 @@ inputs:
   x: {{dtype: float32, shape: {_SHAPES[plant.kind]}, values: {plant.values}}}
 outputs: [y]
 
-export: {{opset: 18}}
+export: {{opset: {21 if plant.base == "int8" else 18}}}
 simplify: none
 
 precision: {{base: {plant.base}}}  # nothing is kept wide yet
@@ -123,7 +138,7 @@ class Real:
     base: str = "fp16"
 
     def wanted(self) -> frozenset[tuple[str, str]]:
-        return frozenset((f"{self.path}.1", op) for op in OPS[self.fault])
+        return frozenset(_wanted(f"{self.path}.1", op) for op in OPS[self.fault])
 
 
 REAL: tuple[Real, ...] = (
@@ -133,6 +148,7 @@ REAL: tuple[Real, ...] = (
     Real("vit-faint", "vit", "layers.0.mlp.fc2", "faint", limit=0.05),
     Real("lstm-wave", "lstm", "head", "wave", limit=0.05),
     Real("detector-exponential", "detector", "box", "exponential", limit=0.5),
+    Real("minilm-outlier-int8", "minilm", "encoder.layer.3.output.dense", "outlier_384", limit=2.0, base="int8"),
 )
 
 

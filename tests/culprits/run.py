@@ -28,14 +28,14 @@ def judge(plant: Plant | Real, folder: Path) -> dict[str, Any]:
     if ran.returncode not in (0, 1):
         return {"state": "broke", "why": (ran.stderr or ran.stdout)[-600:]}
     found = json.loads(ran.stdout)["facts"]
-    takes = set(found.get("takes", []))
+    takes, wanted = set(found.get("takes", [])), plant.wanted()
     nodes = {node.name: node for node in files.load(folder / "port/onnx/export.onnx").graph}
     named = [
-        (nodes[name].metadata_props.get(provenance.MODULE, ""), nodes[name].op_type)
+        (module, "product" if (module, "product") in wanted and op in ("Gemm", "MatMul", "Conv") else op)
         for name in takes
         if name in nodes
+        for module, op in [(nodes[name].metadata_props.get(provenance.MODULE, ""), nodes[name].op_type)]
     ]
-    wanted = plant.wanted()
     exact = set(named) == wanted and len(named) == len(wanted)
     again = portwright("run", str(recipe), "--until", "rehearse", "-q")
     k, n = len(wanted), max(2, found.get("of", 2))
