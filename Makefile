@@ -30,7 +30,7 @@ gauntlet: $(READY)  ## public breakages, rebuilt small: what each must come to, 
 mutation-test: $(READY)  ## 300 single faults in the graphs of ten models; caught / planted last
 	$(BIN)/python -m tests.mutants.run
 
-bench-diagnose: $(READY)  ## 30 models with planted culprits through `portwright diagnose`; exact / planted last
+bench-diagnose: $(READY)  ## 39 models with planted culprits through `portwright diagnose`; exact / planted last
 	$(BIN)/python -m tests.culprits.run
 
 healthy-exports: $(READY)  ## at least fifty right exports, none of which may fail; the count last

@@ -16,7 +16,7 @@ from onnx import numpy_helper, parser
 
 from engine import diagnosing, recipe_patch, runtime
 from engine.comparison import Comparison
-from engine.diagnosis import cover, search
+from engine.diagnosis import cover, quantised, search
 from engine.diagnosis.find import find
 from engine.diagnosis.margin import worst
 from engine.diagnosis.trials import Sample, Trials
@@ -310,3 +310,50 @@ def test_overrides_that_insist_are_told_with_their_lines() -> None:
              "rehearsals": 5}  # fmt: skip
     told = list(diagnosing.words(diagnosing.Diagnosis(facts, "r.yaml", narrow=("r.yaml:9:7",))))
     assert told[-1] == "  r.yaml:9:7"
+
+
+# --- quantised graphs
+
+_PRODUCTS = "a = MatMul(x, w)\nb = Tanh(a)\nc = Pad(b, pads, size)\nd = MatMul(c, v)\ne = Sub(d, off)\ny = MatMul(e, w)"
+
+
+def _quantised(tmp_path: Path, size: float) -> tuple[Path, dict[str, float]]:
+    """Three products; the second one reads a feature of ``size`` whose share is taken out again behind it."""
+    rng = np.random.default_rng(5)
+    v = rng.normal(size=(17, 16)) / 4
+    v[16] = 0.1
+    path = _graph(tmp_path, _PRODUCTS, {"off": size * 0.1, "size": size})
+    model = onnx.load(path)
+    for name, array in {"w": rng.normal(size=(16, 16)) / 4, "v": v}.items():
+        model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), name))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([0, 0, 0, 1]), "pads"))
+    model.opset_import[0].version = 21
+    del model.graph.value_info[:]
+    onnx.save(onnx.shape_inference.infer_shapes(model), path)
+    return path, {"x": 4.0, "c": size, "e": 4.0}
+
+
+def test_the_product_that_int8_breaks_is_found(tmp_path: Path) -> None:
+    path, ranges = _quantised(tmp_path, 300.0)
+    trials = Trials(path, "int8", "fp16", "keep", (), Limits(max_abs=0.15), ranges)
+    found = quantised.find(trials, _samples(path)[1:])
+    assert (found.verdict, found.nodes, found.wider) == ("found", ("MatMul_d",), "fp16")
+    assert found.ranked[0][0] == "MatMul_d"
+    assert found.before.ratio > 1 >= (found.after.ratio if found.after else 9)
+    assert [item.name for item in tmp_path.iterdir()] == ["g.onnx"]
+
+
+def test_an_override_that_insists_on_int8_is_the_cause(tmp_path: Path) -> None:
+    path, ranges = _quantised(tmp_path, 300.0)
+    insists = (Override("int8", "wanted", node="MatMul_d"),)
+    trials = Trials(path, "fp16", "fp16", "keep", insists, Limits(max_abs=0.15), ranges)
+    assert quantised.find(trials, _samples(path)[1:]).verdict == "overrides"
+
+
+def test_a_float_fault_below_quantisation_is_found_as_well(tmp_path: Path) -> None:
+    path, ranges = _quantised(tmp_path, 30000.0)  # FP16 holds the feature in steps of 16, and its share in steps of 2
+    trials = Trials(path, "int8", "fp16", "keep", (), Limits(max_abs=0.15), ranges)
+    found = quantised.find(trials, _samples(path)[1:])
+    assert found.verdict == "found"
+    wide = found.nodes if found.wider == "fp32" else found.also
+    assert "MatMul_d" in wide

@@ -24,6 +24,7 @@ from engine.diagnosis.trials import Sample, Trials
 from engine.graph import files
 from engine.graph.fresh import Names
 from engine.precision import selectors
+from engine.precision.formats import is_weight
 from engine.precision.prepare import nodes, prepare
 from engine.precision.selectors import Assignment
 from engine.quantize import insert
@@ -148,7 +149,7 @@ def rank(
         made.name, made.type, made.shape = names.fresh(f"{own.name}.twin"), own.type, own.shape
         twin.graph.append(copy)
         twins[copy.name or ""] = kinds[node.name or ""]
-        norms[node.name or ""] = _norms(twin.graph, names, made, own)
+        norms[node.name or ""] = _norms(twin.graph, names, made, own, _with_bias(own))
     float_types = dict.fromkeys(twins, trials.floats)
     insert.quantise(twin, Assignment(trials.floats, float_types, quantised=twins), trials.ranges)
     try:
@@ -161,11 +162,23 @@ def rank(
     return tuple(sorted(found, key=lambda item: -item.score))  # stable: graph order among equals
 
 
-def _norms(graph: ir.Graph, names: Names, mine: ir.Value, its: ir.Value) -> tuple[str, str]:
+def _with_bias(value: ir.Value) -> ir.Value:
+    """The sum with a bias where that is all that reads ``value``: what a product and its bias cancel counts for
+    nothing, and the error of the product is all that is left of it.
+    """
+    users = [node for node, _ in value.uses()]
+    if len(users) != 1 or users[0].op_type != "Add":
+        return value
+    return users[0].outputs[0] if any(item and is_weight(item) for item in users[0].inputs) else value
+
+
+def _norms(
+    graph: ir.Graph, names: Names, mine: ir.Value, its: ir.Value, reference: ir.Value
+) -> tuple[str, str]:
     """Two further outputs: the norm of the difference and that of the reference."""
     difference = _node(graph, names, "Sub", [mine, its])
     found = []
-    for value in (difference, its):
+    for value in (difference, reference):
         norm = _node(graph, names, "ReduceL2", [value], keepdims=0)
         norm.shape = ir.Shape(())
         graph.outputs.append(norm)

@@ -164,7 +164,7 @@ FAULTS = {
     "shifted_bf16": lambda: Shifted(90.0), "wave": lambda: Wave(2001.0), "wave_bf16": lambda: Wave(61.0),
     "energy": Energy, "loud": Loud, "raw": Raw,
     "outlier": lambda: Outlier(24), "lopsided": lambda: Lopsided(24), "hidden": lambda: Hidden(24),
-    "spike": lambda: Spike(6), "outlier_384": lambda: Outlier(384), "spike_16": lambda: Spike(16),
+    "spike": lambda: Spike(6), "outlier_32": lambda: Outlier(32), "spike_16": lambda: Spike(16),
     "spike_32": lambda: Spike(32),
 }  # fmt: skip
 
