@@ -16,7 +16,7 @@ from engine import __version__
 from engine.errors import Exit, PortwrightError, RecipeError
 
 COMMANDS = (
-    "init", "check", "plan", "run", "diagnose", "report", "replay", "show", "diff", "fmt", "rewrite", "rules",
+    "init", "check", "plan", "run", "diagnose", "search", "report", "replay", "show", "diff", "fmt", "rewrite", "rules",
     "explain", "schema", "doctor",
 )  # fmt: skip
 

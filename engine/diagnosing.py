@@ -37,17 +37,8 @@ class Diagnosis:
 
 def diagnose(path: Path, out: Path | None, observer: Observer, write: bool) -> Diagnosis:
     """Diagnose the recipe at ``path``; with ``write`` its file gets the overrides that were found."""
-    loaded, plan = make_plan(path)
-    if found := hardware.asked(loaded):
-        raise RecipeError(found)
+    loaded, plan, done, folder = rehearsed(path, out, observer)
     file = Path(loaded.document.file)
-    folder = (out or file.parent / "port").resolve()
-    done = _run_of(plan, folder)
-    if done is None:
-        done = route.run(path, out, _UNTIL, (), observer).record
-    if done.interrupted:
-        raise KeyboardInterrupt
-    _require_rehearsed(done, loaded, folder)
     facts = interpret.diagnose(done, folder, observer)
     if "overrides" not in facts:
         places = [
@@ -55,14 +46,32 @@ def diagnose(path: Path, out: Path | None, observer: Observer, write: bool) -> D
         ]
         return Diagnosis(facts, str(file), narrow=tuple(map(str, places)))
     before = file.read_bytes().decode()
-    _require_own_overrides(loaded, plan, file)
+    require_own_overrides(loaded, plan, file)
     after = recipe_patch.with_overrides(before, facts["overrides"], str(file))
-    shown = difflib.unified_diff(
-        before.splitlines(True), after.splitlines(True), f"a/{file.name}", f"b/{file.name}"
-    )
     if write:
         formatting.write(file, after)
-    return Diagnosis(facts, str(file), "".join(shown), write)
+    return Diagnosis(facts, str(file), patch(before, after, file.name), write)
+
+
+def patch(before: str, after: str, name: str) -> str:
+    """The change of a file as a unified diff."""
+    lines = before.splitlines(True), after.splitlines(True)
+    return "".join(difflib.unified_diff(*lines, f"a/{name}", f"b/{name}"))
+
+
+def rehearsed(path: Path, out: Path | None, observer: Observer) -> tuple[LoadedRecipe, Plan, Record, Path]:
+    """The recipe, its plan, and the record of a run of it up to the rehearsal with the folder that it is in."""
+    loaded, plan = make_plan(path)
+    if found := hardware.asked(loaded):
+        raise RecipeError(found)
+    folder = (out or Path(loaded.document.file).parent / "port").resolve()
+    done = _run_of(plan, folder)
+    if done is None:
+        done = route.run(path, out, _UNTIL, (), observer).record
+    if done.interrupted:
+        raise KeyboardInterrupt
+    _require_rehearsed(done, loaded, folder)
+    return loaded, plan, done, folder
 
 
 def _run_of(plan: Plan, folder: Path) -> Record | None:
@@ -78,7 +87,7 @@ def _run_of(plan: Plan, folder: Path) -> Record | None:
     return done if done.plan == plan and done.result(_UNTIL) is not None else None
 
 
-def _require_own_overrides(loaded: LoadedRecipe, plan: Plan, file: Path) -> None:
+def require_own_overrides(loaded: LoadedRecipe, plan: Plan, file: Path) -> None:
     """A list in a variant would take the place of the one in the recipe that it extends."""
     home = loaded.document.place(("precision", "overrides")).file
     if plan.precision.overrides and home != str(file):

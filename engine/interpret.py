@@ -136,6 +136,12 @@ def diagnose(done: Record, out: Path, observer: Observer) -> Mapping[str, Any]:
     return _aside(state, "diagnose", "diagnose", {})
 
 
+def search(done: Record, out: Path, observer: Observer) -> Mapping[str, Any]:
+    """Assignments of types for the run in ``out`` (see :mod:`engine.steps.search`); ``why`` when it broke."""
+    state = _Run(done.plan, out, done.until, observer, None, {item.step: item for item in done.results})
+    return _aside(state, "search", "search", {})
+
+
 def _aside(state: _Run, step: str, shown: str, memo: Mapping[str, Any]) -> dict[str, Any]:
     """Facts of a step that is not on the route, run in a process of its own; ``why`` where it failed."""
     found: dict[str, Any] = {}

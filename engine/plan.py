@@ -33,6 +33,7 @@ from engine.recipe import (
     NodeType,
     Override,
     Recipe,
+    Search,
     Simplify,
     Waiver,
 )
@@ -94,6 +95,7 @@ class PlannedPrecision:
     overrides: tuple[Override, ...]
     floats: FloatType
     calibration: PlannedCalibration | None = None  # None: nothing is quantised
+    search: Search | None = None
 
 
 @dataclass(frozen=True)
@@ -260,7 +262,7 @@ def _precision(loaded: LoadedRecipe) -> PlannedPrecision:
     base, overrides = written.base or "fp32", written.overrides or ()
     floats = next((kind for kind in FLOATS if kind == base), written.float or "fp16")
     calibration = _calibration(loaded, written.calibration) if written.quantises else None
-    return PlannedPrecision(base, written.io or "keep", overrides, floats, calibration)
+    return PlannedPrecision(base, written.io or "keep", overrides, floats, calibration, written.search)
 
 
 def _calibration(loaded: LoadedRecipe, written: Calibration | None) -> PlannedCalibration:

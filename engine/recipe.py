@@ -210,17 +210,26 @@ class Calibration:
 
 
 @dataclass(frozen=True)
+class Search:
+    base: tuple[NodeType, ...]
+    budget: int | None = None
+
+
+@dataclass(frozen=True)
 class Precision:
     base: NodeType | None = None
     float: FloatType | None = None
     io: IoPolicy | None = None
     overrides: tuple[Override, ...] | None = None
     calibration: Calibration | None = None
+    search: Search | None = None
 
     @property
     def quantises(self) -> bool:
-        """Whether the base or an override asks for a quantised type."""
-        return self.base in QUANTS or any(item.type in QUANTS for item in self.overrides or ())
+        """Whether the base, an override or a base that is to be tried is a quantised type."""
+        tried = self.search.base if self.search else ()
+        asked = (self.base, *tried, *(item.type for item in self.overrides or ()))
+        return any(kind in QUANTS for kind in asked)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,48 @@ def with_overrides(text: str, lines: Sequence[Line], name: str = "<text>") -> st
     return after
 
 
+def with_base(text: str, base: str, floats: str, name: str = "<text>") -> str:
+    """``text`` with ``precision.base`` and, around a quantised base, ``precision.float``; every other byte stays.
+
+    Raises RecipeError where there is no base to change, or it cannot be done without changing something else.
+    """
+    doc = document.parse(text, name)
+    expected = copy.deepcopy(doc.data)
+    if not isinstance(expected.get("precision", {}), dict):
+        expected["precision"] = {}
+    quantised = base != floats
+    after = text
+    for key, value in (("base", base), *((("float", floats),) if quantised else ())):
+        expected.setdefault("precision", {})[key] = value
+        after = _with_scalar(after, key, value) or ""
+    if not after or not _holds(after, expected, text):
+        what = f"{name}: precision.base cannot be changed without changing something else; left as it is"
+        more = f", float: {floats}" if quantised else ""
+        raise RecipeError(what, hint=f"write it by hand: base: {base}{more}")
+    return after
+
+
+def _with_scalar(text: str, key: str, value: str) -> str | None:
+    """``precision.KEY`` changed in place, or put behind ``precision.base``."""
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    found = _child(root, "precision") if isinstance(root, yaml.MappingNode) else None
+    if found is None or not isinstance(found[1], yaml.MappingNode):
+        return None
+    precision = found[1]
+    there = _child(precision, key)
+    if there is not None:
+        return text[: there[1].start_mark.index] + value + text[there[1].end_mark.index :]
+    base = _child(precision, "base")
+    if base is None:
+        return None
+    if precision.flow_style:
+        place = base[1].end_mark.index
+        return f"{text[:place]}, {key}: {value}{text[place:]}"
+    rows = text.splitlines(keepends=True)
+    end = "\r\n" if rows[0].endswith("\r\n") else "\n"
+    return _insert(rows, base[1].start_mark.line, [f"{' ' * base[0].start_mark.column}{key}: {value}"], end)
+
+
 def _holds(after: str, expected: Any, before: str) -> bool:
     try:
         found = document.parse(after).data

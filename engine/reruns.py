@@ -34,6 +34,7 @@ FIRST: Mapping[str, str | None] = {
     "precision.base": "source",  # PyTorch's own result in that type is a reference
     "precision.float": "source",  # as the base
     "precision.calibration": "calibrate",
+    "precision.search": "calibrate",  # a quantised base to try needs ranges
     "precision.overrides.because": None,
     "build": "build",
     "bench": "bench",

@@ -52,6 +52,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("report",),
     ("intake", "route"),
     ("diagnosing",),
+    ("searching",),
     ("initial",),
     ("commands",),
     ("cli",),

@@ -74,5 +74,7 @@ def _types(loaded: LoadedRecipe) -> Iterator[tuple[KeyPath, str]]:
         return
     if precision.base:
         yield ("precision", "base"), precision.base
+    for index, kind in enumerate(precision.search.base if precision.search else ()):
+        yield ("precision", "search", "base", index), kind
     for index, override in enumerate(precision.overrides or ()):
         yield ("precision", "overrides", index, "type"), override.type

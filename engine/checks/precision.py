@@ -37,6 +37,10 @@ def problems(loaded: LoadedRecipe) -> Iterator[Problem]:
     if precision.io == "lower" and (precision.float or base) == "fp32":
         yield at(("precision", "io"), "precision.io: 'lower' does nothing with base fp32")
     yield from _opset(loaded)
+    tried = precision.search.base if precision.search else ()
+    for index, kind in enumerate(tried):
+        if kind in tried[:index]:
+            yield at(("precision", "search", "base", index), f"precision.search.base: {kind} stands twice")
     if precision.calibration:
         yield from _calibration(loaded, precision.calibration)
 
@@ -51,6 +55,8 @@ def _opset(loaded: LoadedRecipe) -> Iterator[Problem]:
     asked: list[tuple[KeyPath, str]] = [(("precision", "base"), base)]
     asked += [(("precision", "overrides", index, "type"), item.type)
               for index, item in enumerate(precision.overrides or ())]  # fmt: skip
+    asked += [(("precision", "search", "base", index), kind)
+              for index, kind in enumerate(precision.search.base if precision.search else ())]  # fmt: skip
     for where, kind in asked:
         first = _OPSET.get(kind, 0)
         if first and floats != "fp32":
@@ -64,7 +70,8 @@ def _opset(loaded: LoadedRecipe) -> Iterator[Problem]:
 def _calibration(loaded: LoadedRecipe, written: Calibration) -> Iterator[Problem]:
     precision, at, where = loaded.recipe.precision, loaded.document.problem, ("precision", "calibration")
     assert precision is not None
-    kinds = {precision.base, *(item.type for item in precision.overrides or ())} & set(QUANTS)
+    tried = precision.search.base if precision.search else ()
+    kinds = {precision.base, *tried, *(item.type for item in precision.overrides or ())} & set(QUANTS)
     if not kinds - {"int4"}:
         why = "int4 quantises weights alone" if kinds else "nothing is int8 or fp8"
         yield at(where, f"precision.calibration: does nothing; {why}", "leave it out", key=True)

@@ -24,7 +24,9 @@ def run(context: Context) -> Done:
     Independent of which nodes the recipe quantises, so that another override needs no new calibration.
     """
     calibration = context.plan.precision.calibration
-    asked = {context.plan.precision.base, *(item.type for item in context.plan.precision.overrides)}
+    precision = context.plan.precision
+    asked = {precision.base, *(item.type for item in precision.overrides)}
+    asked |= set(precision.search.base if precision.search else ())
     if calibration is None:
         return Done(skipped="nothing is quantised")
     if not asked & {"int8", "fp8"}:

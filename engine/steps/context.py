@@ -68,6 +68,17 @@ class Context:
         found: dict[str, float] = json.loads(self.artifact("calibrate", "ranges").read_text(encoding="utf-8"))
         return found
 
+    def before(self, step: str) -> Path:
+        """The newest ONNX graph that was written before ``step``."""
+        newest = ""
+        for name, result in self.earlier.items():
+            if name == step:
+                break
+            newest = name if "graph" in result.artifacts else newest
+        if not newest:
+            raise StepError(f"no graph was written before the {step} step", klass="tooling")
+        return self.artifact(newest, "graph")
+
     @property
     def graph(self) -> Path:
         """The newest ONNX graph of the run."""

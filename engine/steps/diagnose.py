@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import StepError
 from engine.plan import Plan
-from engine.recipe import FloatType, Override
+from engine.recipe import Override
 from engine.steps.context import Context, Done
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ def run(context: Context) -> Done:
     from engine.diagnosis import find, quantised, trials
 
     plan = context.plan
-    graph = _before_lowering(context)
+    graph = context.before("lower")
     taken = [trials.read(context.samples(shape).parent, shape) for shape in plan.parity_shapes]
     precision = plan.precision
     tried = trials.Trials(
@@ -42,17 +40,6 @@ def run(context: Context) -> Done:
     if found.verdict in ("found", "kinds"):
         facts |= _named(found, tried, taken, plan)
     return Done(facts=facts | {"rehearsals": tried.count})
-
-
-def _before_lowering(context: Context) -> Path:
-    newest = ""
-    for name, result in context.earlier.items():
-        if name == "lower":
-            break
-        newest = name if "graph" in result.artifacts else newest
-    if not newest:
-        raise StepError("no graph was written before the lower step", klass="tooling")
-    return context.artifact(newest, "graph")
 
 
 def _facts(found: Found, plan: Plan) -> dict[str, Any]:
@@ -79,40 +66,28 @@ def plain(margin: Margin) -> dict[str, Any]:
 
 def _named(found: Found, tried: Trials, taken: Sequence[Sample], plan: Plan) -> dict[str, Any]:
     """The overrides, and the margin with them; one for each node where those in fewer words do not hold."""
-    from engine.diagnosis import cover
+    from engine.diagnosis import lines
     from engine.graph import files
-    from engine.precision import ops, selectors
+    from engine.precision import ops
     from engine.precision.prepare import nodes, prepare
 
     report, quantised, _ = tried.lowered(tried.overrides)
     model = files.load(tried.graph)
     prepare(model)
-    kinds = quantised.types(report.node_types)
-    short: tuple[Override, ...] = ()
-    long: tuple[Override, ...] = ()
-    parts: tuple[tuple[FloatType, tuple[str, ...]], ...] = (("fp32", found.also), (found.wider, found.nodes))
-    for kind, members in parts:
-        other = {name for item in report.overrides if item.type != kind for name in item.nodes}
-        if kind != "fp32":  # an override of it would narrow what stays wide for another reason
-            other |= {name for name, has in report.node_types.items() if has != kind} | set(found.also)
-        over = 2.0 if kind == "fp32" else 1.0  # a node that is not quantised is what the port was to avoid
-        same = frozenset(name for name, has in kinds.items() if has == kind)
-        lines = found.lines if members is found.nodes else ()
-        short += lines or cover.cover(model, members, same, frozenset(other), kind, "", over)
-        long += tuple(Override(kind, "", node=selectors.exactly(name)) for name in members)
+    short, long = lines.lines(model, found, report, quantised)
     free = {node.name or "" for node in nodes(model) if ops.is_free(node)}
     exact = _types(tried, long)
-    for lines in dict.fromkeys((short, long)):
+    for named in dict.fromkeys((short, long)):
         # As they stand: the figures go into the recipe. The same types are the same graph, which was rehearsed.
-        same_graph = found.after is not None and _types(tried, lines) == exact
-        after = found.after if same_graph and found.after else tried.of([*tried.overrides, *lines], taken)
+        same_graph = found.after is not None and _types(tried, named) == exact
+        after = found.after if same_graph and found.after else tried.of([*tried.overrides, *named], taken)
         if after.good:
-            taken_by, _, _ = tried.lowered([*tried.overrides, *lines])
+            taken_by, _, _ = tried.lowered([*tried.overrides, *named])
             names = {
                 name for item in taken_by.overrides[len(tried.overrides) :] for name in item.nodes
             } - free
-            because = _because(found.before, after, len(lines))
-            plain_lines = [_plain_override(replace(line, because=because)) for line in lines]
+            because = _because(found.before, after, len(named))
+            plain_lines = [_plain_override(replace(line, because=because)) for line in named]
             if found.wider != "fp32":  # of what they take, only this was quantised
                 names &= set(quantised.nodes) | set(found.also)
             return {"overrides": plain_lines, "after": plain(after), "takes": sorted(names)}
