@@ -33,6 +33,8 @@ _TARGETS = {"tensorrt_rtx": (((1, 4), (75, 80, 86, 89, 120, 121)),)}
 _TARGETS_TRIED = (1, 7)
 # Type -> first compute capability. TensorRT-RTX refuses the type on the targets below ("HW-specific datatypes").
 _TYPES_FROM = {"bf16": 80, "int4": 80, "fp8": 89}
+# Type -> first version; 1.4.0.76 builds no graph with Q and DQ of these types, 1.5 does (tried).
+_TYPES_SINCE = {("tensorrt_rtx", kind): (1, 5) for kind in ("int8", "fp8", "int4")}
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,11 @@ def targets(module: str, version: str) -> tuple[str, ...]:
 def first_target(kind: str) -> int | None:
     """Lowest compute capability (``80`` for 8.0) that has the type; None where every target has it."""
     return _TYPES_FROM.get(kind)
+
+
+def first_version(module: str, kind: str) -> tuple[int, int] | None:
+    """The first version that builds the type; None where every one that is supported does, or nothing is known."""
+    return _TYPES_SINCE.get((module, kind))
 
 
 def has_gpu() -> tuple[bool, str]:

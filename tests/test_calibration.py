@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from engine import intake
+from engine import intake, toolchain
+from engine.checks import hardware
 from engine.errors import StepError
 from engine.quantize import data
+from engine.recipe import load
 from tests.conftest import MODEL, Cli, record_of
 
 RNG = np.random.default_rng(3)
@@ -149,3 +152,15 @@ def test_fp8_and_int4(toy: Callable[..., Path], cli: Callable[..., Cli]) -> None
     proof = results["build"]["facts"]["plan_proof"]
     assert proof["base, int4"].startswith("1 of 1 nodes have weights held in int4"), proof
     assert proof["overrides[0], fp8"].startswith("1 of 1"), proof
+
+
+@pytest.mark.parametrize(("version", "told"), [("1.4.0.76", True), ("1.5.0.114", False)])
+def test_a_toolchain_that_cannot_is_told_when_the_recipe_is_checked(
+    toy: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, version: str, told: bool
+) -> None:
+    folder = recipe(toy)
+    found = replace(toolchain.find("current"), module="tensorrt_rtx", version=version)
+    monkeypatch.setattr(toolchain, "find", lambda spec: found)
+    loaded = load(folder / "recipe.yaml")
+    texts = [problem.what for problem in hardware.problems(loaded)]
+    assert any("int8 needs tensorrt_rtx 1.5 or newer; the toolchain has 1.4.0.76" in text for text in texts) == told

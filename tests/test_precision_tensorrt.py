@@ -18,6 +18,7 @@ import pytest
 from engine.graph import files
 from engine.precision.lower import lower
 from engine.precision.selectors import resolve
+from engine.quantize import insert
 from engine.recipe import Override
 
 pytestmark = pytest.mark.skipif(
@@ -36,7 +37,8 @@ answer["errors"] = [parser.get_error(i).desc() for i in range(parser.num_errors)
 if answer["parsed"]:
     config = builder.create_builder_config()
     config.num_compute_capabilities = 1
-    config.set_compute_capability(trt.ComputeCapability.SM89, 0)
+    target = sys.argv[2] if len(sys.argv) > 2 else "SM89"
+    config.set_compute_capability(getattr(trt.ComputeCapability, target), 0)
     answer["built"] = builder.build_serialized_network(network, config) is not None
     layers = [network.get_layer(i) for i in range(network.num_layers)]
     answer["types"] = {layer.name: layer.get_output(0).dtype.name for layer in layers if layer.num_outputs}
@@ -62,9 +64,9 @@ g (float[2, 8, 16] x, bool[2, 8, 8] keep) => (float[2, 8, 16] y)
 """
 
 
-def build(path: Path) -> dict[str, object]:
+def build(path: Path, target: str = "SM89") -> dict[str, object]:
     done = subprocess.run(
-        [sys.executable, "-c", BUILD, str(path)], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", BUILD, str(path), target], capture_output=True, text=True, timeout=120, check=True
     )
     return json.loads(done.stdout.partition("ANSWER")[2])  # type: ignore[no-any-return]
 
@@ -108,3 +110,41 @@ def test_mixed_types_without_lowering_are_refused(tmp_path: Path) -> None:
     answer = build(tmp_path / "mixed.onnx")
     assert not answer["parsed"]
     assert "Half" in str(answer["errors"])
+
+
+PRODUCTS = """
+<ir_version: 10, opset_import: ["": 21]>
+g (float[4, 3, 8, 8] x) => (float[4, 64] y) <int64[2] flat = {4, 512}>
+{
+  [conv] c = Conv <pads = [1, 1, 1, 1]> (x, k)
+  [relu] r = Relu (c)
+  [flat] f = Reshape (r, flat)
+  [m] h = MatMul (f, w)
+  [g] y = Gemm <transB = 1> (h, v, b)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "floats", "target"),
+    [("int8", "fp16", "SM75"), ("int8", "fp32", "SM86"), ("int8", "bf16", "SM80"), ("fp8", "fp16", "SM89"),
+     ("fp8", "bf16", "SM120"), ("int4", "fp16", "SM80"), ("int4", "fp16", "SM120")],
+)  # fmt: skip
+def test_every_quantised_type_builds_where_the_target_has_it(
+    tmp_path: Path, kind: str, floats: str, target: str
+) -> None:
+    proto = onnx.parser.parse_model(PRODUCTS)
+    rng = np.random.default_rng(0)
+    for name, shape in {"k": (8, 3, 3, 3), "w": (512, 128), "v": (64, 128), "b": (64,)}.items():
+        array = rng.normal(size=shape).astype(np.float32) / 8
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    model = ir.from_proto(proto)
+    ranges = {"x": 4.0, "f": 4.0, "h": 8.0}
+    assignment, done = insert.quantise(model, resolve(model, kind, (), floats), ranges)  # type: ignore[arg-type]
+    lower(model, assignment)
+    files.save(model, tmp_path / "q.onnx", "q.weights")
+    assert set(done.nodes) == ({"m", "g"} if kind == "int4" else {"conv", "m", "g"})
+    answer = build(tmp_path / "q.onnx", target)
+    assert answer["built"], answer
+    types = set(answer["types"].values())  # type: ignore[attr-defined]
+    assert {"int8": "INT8", "fp8": "FP8", "int4": "INT4"}[kind] in types or kind == "int4", types

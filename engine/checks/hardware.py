@@ -59,6 +59,12 @@ def _taken(loaded: LoadedRecipe, tool: Toolchain) -> Iterator[Problem]:
     if opset is not None and opset > limit:
         what = f"export.opset: {opset} is above {limit}, the newest that {tool.module} {tool.version} takes"
         yield at(("export", "opset"), what, "the parser itself would not say so")
+    version = tuple(int(part) for part in tool.version.split(".")[:2])
+    for where, kind in _types(loaded):
+        first = toolchain.first_version(tool.module, kind)
+        if first is not None and version < first:
+            needed = ".".join(map(str, first))
+            yield at(where, f"{kind} needs {tool.module} {needed} or newer; the toolchain has {tool.version}")
     target = recipe.build.target if recipe.build else None
     if target is None:
         return
