@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import onnx_ir as ir
 
 from engine.diagnosis import cover
@@ -32,3 +34,11 @@ def lines(
         short += few or cover.cover(model, members, same, frozenset(other), kind, "", over)
         long += tuple(Override(kind, "", node=selectors.exactly(name)) for name in members)
     return short, long
+
+
+def plain(line: Override) -> dict[str, Any]:
+    """An override as the recipe says it."""
+    keys = {"module": line.module, "op": line.op, "node": line.node}
+    return {key: value for key, value in keys.items() if value is not None} | {
+        "type": line.type, "because": line.because
+    }  # fmt: skip

@@ -87,7 +87,7 @@ def _named(found: Found, tried: Trials, taken: Sequence[Sample], plan: Plan) -> 
                 name for item in taken_by.overrides[len(tried.overrides) :] for name in item.nodes
             } - free
             because = _because(found.before, after, len(named))
-            plain_lines = [_plain_override(replace(line, because=because)) for line in named]
+            plain_lines = [lines.plain(replace(line, because=because)) for line in named]
             if found.wider != "fp32":  # of what they take, only this was quantised
                 names &= set(quantised.nodes) | set(found.also)
             return {"overrides": plain_lines, "after": plain(after), "takes": sorted(names)}
@@ -106,10 +106,3 @@ def _because(before: Margin, after: Margin, lines: int) -> str:
     metric = f" {after.what}" if after.what != before.what else ""
     it, them = ("it", "it") if lines == 1 else (f"these {lines} lines", "them")
     return f"rehearsed: {was} without {it}, {now}{metric} with {them}"
-
-
-def _plain_override(line: Override) -> dict[str, Any]:
-    keys = {"module": line.module, "op": line.op, "node": line.node}
-    return {key: value for key, value in keys.items() if value is not None} | {
-        "type": line.type, "because": line.because
-    }  # fmt: skip

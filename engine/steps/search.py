@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
-from engine.recipe import FLOATS, FloatType, NodeType, Override
+from engine.recipe import FLOATS, FloatType, NodeType
 from engine.steps.context import Context, Done
 
 BUDGET = 100
@@ -17,7 +16,7 @@ def run(context: Context) -> Done:
     """Facts ``points``: one for each assignment that was rehearsed at every shape, with cost and margin; ``best`` is
     the cheapest within the limits, or None; ``notes`` say what was not tried.
     """
-    from engine.diagnosis import frontier, trials
+    from engine.diagnosis import frontier, lines, trials
     from engine.diagnosis.cost import Sizes
     from engine.graph import files
     from engine.precision.prepare import prepare
@@ -42,7 +41,7 @@ def run(context: Context) -> Done:
     for plain, point in zip(points, search.points, strict=True):
         plain["margin"] = {"ratio": point.margin.ratio if point.margin.ratio < 1e30 else None,
                            "what": point.margin.what, "where": point.margin.where}  # fmt: skip
-        plain["overrides"] = [_plain(line) for line in point.overrides]
+        plain["overrides"] = [lines.plain(line) for line in point.overrides]
     best = search.best
     return Done(facts={
         "points": points, "best": None if best is None else search.points.index(best), "notes": search.notes,
@@ -54,11 +53,3 @@ def _floats(base: NodeType, bases: Sequence[NodeType], own: FloatType) -> FloatT
     """The float type around a quantised base: the next one in the list, or the recipe's own."""
     later = bases[bases.index(base) :]
     return next((kind for kind in FLOATS for item in later if kind == item), own if own != "fp32" else "fp16")
-
-
-def _plain(line: Override) -> dict[str, Any]:
-    keys = {"module": line.module, "op": line.op, "node": line.node}
-    return {key: value for key, value in keys.items() if value is not None} | {
-        "type": line.type, "because": line.because
-    }  # fmt: skip
-
