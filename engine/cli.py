@@ -17,7 +17,7 @@ from engine.errors import Exit, PortwrightError, RecipeError
 
 COMMANDS = (
     "init", "check", "plan", "run", "diagnose", "search", "report", "replay", "show", "diff", "fmt", "rewrite", "rules",
-    "explain", "schema", "doctor",
+    "explain", "toolchain", "schema", "doctor",
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import Failure, RecipeError, StepError, quoted
+from engine.toolchains import places
 
 if TYPE_CHECKING:
     from engine.process import Limits, Outcome
@@ -57,7 +58,8 @@ def product(toolchain: Toolchain) -> str:
 def resolve(spec: str) -> Toolchain:
     """Find a toolchain: ``current``, ``tensorrt-rtx``, ``tensorrt``, ``NAME==VERSION`` or ``path:PYTHON``.
 
-    ``current`` prefers TensorRT-RTX. ``path:`` starts that interpreter and asks it; whoever must not run what
+    ``current`` prefers TensorRT-RTX. ``NAME==VERSION`` is this environment's where that has it, otherwise one that
+    ``portwright toolchain add`` made. ``path:`` starts that interpreter and asks it; whoever must not run what
     a recipe names calls :func:`find`. Raises RecipeError when there is none.
     """
     return _at_path(spec) if spec.startswith("path:") else find(spec)
@@ -85,6 +87,8 @@ def find(spec: str) -> Toolchain:
         installed = _installed_version(module)
         if installed is not None and (not version or version == installed):
             return Toolchain(spec, Path(sys.executable), module, installed)
+    if version and (kept := places.find(spec)):
+        return Toolchain(spec, kept.python, kept.module, kept.version)
     raise _missing(spec, modules[name])
 
 
@@ -113,9 +117,10 @@ def _missing(spec: str, modules: Sequence[str]) -> RecipeError:
     here = [f"{DISTRIBUTION[m]} {v}" for m in DISTRIBUTION if (v := _installed_version(m))]
     wanted = spec if spec != "current" else DISTRIBUTION[modules[0]]
     installed = f"installed here: {', '.join(here)}" if here else "no TensorRT is installed here"
+    make = f"portwright toolchain add {spec}" if "==" in spec else f"pip install {wanted}"
     return RecipeError(
         f"toolchain {spec} is not available; {installed}",
-        hint=f"pip install {wanted}, or name an interpreter that has it: path:/some/venv/bin/python",
+        hint=f"{make}, or name an interpreter that has it: path:/some/venv/bin/python",
     )
 
 
@@ -249,7 +254,8 @@ def run_worker(
 
     launcher = [sys.executable, "-I", str(_WORKER / "fixed_addresses.py")]
     worker = [str(toolchain.python), "-I", str(_WORKER / script)]
-    return run_child([*launcher, *worker], request, log=log, limits=limits, on_message=on_message)
+    with places.in_use(toolchain.python):
+        return run_child([*launcher, *worker], request, log=log, limits=limits, on_message=on_message)
 
 
 def last_words(verbose_log: Path, count: int = 10) -> tuple[str, ...]:

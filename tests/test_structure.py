@@ -18,7 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__", "errors", "values", "plain", "paths", "digests"),
     ("hints", "document", "yaml_data", "process_memory", "worker"),
     ("schema", "process", "fused_plan", "annotations", "extends", "writing"),
-    ("recipe", "toolchain", "refusals", "needed", "comparison", "stress_names", "rule_files"),
+    ("recipe", "toolchain", "toolchains", "refusals", "needed", "comparison", "stress_names", "rule_files"),
     ("claims", "waivers", "plan", "plan_inputs", "plan_model", "arrays", "customer"),
     ("meaning", "checks", "origins", "samples", "compare", "origin", "wording"),
     (
