@@ -83,13 +83,11 @@ def _named(found: Found, tried: Trials, taken: Sequence[Sample], plan: Plan) -> 
         after = found.after if same_graph and found.after else tried.of([*tried.overrides, *named], taken)
         if after.good:
             taken_by, _, _ = tried.lowered([*tried.overrides, *named])
-            names = {
-                name for item in taken_by.overrides[len(tried.overrides) :] for name in item.nodes
-            } - free
+            names = {name for item in taken_by.overrides[len(tried.overrides) :] for name in item.nodes}
+            was, now = _types(tried, ()), _types(tried, named)
+            names = {name for name in names - free if was.get(name) != now.get(name)}
             because = _because(found.before, after, len(named))
             plain_lines = [lines.plain(replace(line, because=because)) for line in named]
-            if found.wider != "fp32":  # of what they take, only this was quantised
-                names &= set(quantised.nodes) | set(found.also)
             return {"overrides": plain_lines, "after": plain(after), "takes": sorted(names)}
     return {"verdict": "unconfirmed", "after": plain(after)}
 
