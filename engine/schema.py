@@ -13,8 +13,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-import jsonschema
-
 from engine import hints
 from engine.document import Document
 from engine.errors import Problem, quoted
@@ -59,7 +57,22 @@ def problems(document: Document, name: str) -> list[Problem]:
 
 @functools.cache
 def _validator(name: str) -> Any:
-    return _Validator(load(name))
+    """The validator of schema ``name``. What reads no recipe, such as a step's process, is spared the import."""
+    import jsonschema
+
+    base = jsonschema.Draft202012Validator
+    made = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
+        base,
+        validators={"pattern": _pattern, "const": _const, "type": _type},
+        type_checker=base.TYPE_CHECKER.redefine("integer", _is_integer),
+    )
+    return made(load(name))
+
+
+def _fault(what: str) -> Exception:
+    import jsonschema
+
+    return jsonschema.ValidationError(what)
 
 
 @functools.cache
@@ -70,13 +83,13 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
     if isinstance(instance, str) and not _compiled(pattern).search(instance):
-        yield jsonschema.ValidationError("does not match")
+        yield _fault("does not match")
 
 
 def _const(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
     """``1.0`` and ``true`` are not ``1``."""
     if type(instance) is not type(value) or instance != value:
-        yield jsonschema.ValidationError("is another value")
+        yield _fault("is another value")
 
 
 def _is_integer(checker: Any, instance: Any) -> bool:
@@ -87,17 +100,9 @@ def _type(validator: Any, kinds: Any, instance: Any, schema: Any) -> Iterator[An
     """A number is kept as a float: a whole number that a float cannot hold would be another one."""
     names = [kinds] if isinstance(kinds, str) else kinds
     if not any(validator.is_type(instance, name) for name in names):
-        yield jsonschema.ValidationError("is of another type")
+        yield _fault("is of another type")
     elif kinds == "number" and type(instance) is int and float(instance) != instance:
-        yield jsonschema.ValidationError("is not exact")
-
-
-_BASE = jsonschema.Draft202012Validator
-_Validator = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
-    _BASE,
-    validators={"pattern": _pattern, "const": _const, "type": _type},
-    type_checker=_BASE.TYPE_CHECKER.redefine("integer", _is_integer),
-)
+        yield _fault("is not exact")
 
 
 def _position(problem: Problem) -> tuple[str, int, int, str]:
