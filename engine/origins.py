@@ -8,8 +8,8 @@ from typing import Any
 from engine import writing
 from engine.document import KeyPath
 from engine.plain import to_plain
-from engine.plan import Plan
-from engine.recipe import LoadedRecipe
+from engine.plan import Plan, PlannedInput
+from engine.recipe import QUANTS, LoadedRecipe
 
 DEFAULT = "default"
 _DETAILS = ("mask", "image", "file", "python")
@@ -23,7 +23,8 @@ def render(loaded: LoadedRecipe, plan: Plan) -> str:
 
 def _shortened(plain: dict[str, Any]) -> dict[str, Any]:
     """Without the details that an input of another kind would have."""
-    for item in plain["inputs"].values():
+    calibration = plain["precision"]["calibration"] or {"inputs": {}}
+    for item in (*plain["inputs"].values(), *calibration["inputs"].values()):
         for key in (*_DETAILS, "masked_by", "same_as"):
             if not item[key]:
                 del item[key]
@@ -62,16 +63,35 @@ def source_path(plan: Plan, path: KeyPath) -> KeyPath:
     if head == "model":
         return ("model", *_model(plan, path[1:]))
     if head == "inputs":
-        return (*path[:2], *_input(plan, path))
+        return (*path[:2], *_input(plan.inputs[str(path[1])], path[2:]))
     if head == "shapes":
         return ("axes", *path[2:]) if plan.axes else ()
     if head in _EXPORT:
         return ("model", "onnx") if plan.exporter == "none" and head == "exporter" else ("export", head)
     if head == "library":
         return ("rewrites",)
+    if head == "precision":
+        return _precision(plan, path)
     if head == "rewrites" and path[2:] in (("path",), ("digest",)):
         return (*path[:2], "rule")
     return path
+
+
+def _precision(plan: Plan, path: KeyPath) -> KeyPath:
+    calibration = plan.precision.calibration
+    if path[1] == "floats":
+        return ("precision", "float" if plan.precision.base in QUANTS else "base")
+    if path[1] != "calibration" or calibration is None or len(path) < 3:
+        return path
+    if path[2] == "inputs" and len(path) > 4:
+        name = str(path[3])
+        if path[4] in ("dtype", "shape"):
+            return ("inputs", name, path[4])
+        below = _input(calibration.inputs[name], path[4:])
+        return (*path[:2], "values", name, *below[1:])
+    if path[2] == "labels":
+        return (*path[:3], "file" if path[-1] == "path" else path[-1])
+    return path[:2] if path[2] == "digests" else path
 
 
 def _model(plan: Plan, path: KeyPath) -> KeyPath:
@@ -93,18 +113,19 @@ def _model(plan: Plan, path: KeyPath) -> KeyPath:
     return (source, *path) if key == "arguments" else (source,)
 
 
-def _input(plan: Plan, path: KeyPath) -> KeyPath:
-    kind, key = plan.inputs[str(path[1])].kind, path[2]
+def _input(item: PlannedInput, path: KeyPath) -> KeyPath:
+    """The key below an input that its ``path`` in the plan follows from."""
+    kind, key = item.kind, path[0]
     if key in ("dtype", "shape"):
-        return path[2:]
-    if key == "image" and path[3] in ("low", "high"):
+        return path
+    if key == "image" and path[1] in ("low", "high"):
         return ("values", "image", "range")
     if key == "file":
-        return ("values", "key" if path[3] == "key" else "file")
+        return ("values", "key" if path[1] == "key" else "file")
     if key == "python":
         return ("values", "python")
     if key in ("mask", "image"):
-        return ("values", *path[2:])
+        return ("values", *path)
     if key in ("masked_by", "same_as", "pad"):
         return ("values", key)
     return ("values",) if kind in ("ones", "zeros") or key == "kind" else ("values", kind)

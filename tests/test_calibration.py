@@ -164,3 +164,20 @@ def test_a_toolchain_that_cannot_is_told_when_the_recipe_is_checked(
     loaded = load(folder / "recipe.yaml")
     texts = [problem.what for problem in hardware.problems(loaded)]
     assert any("int8 needs tensorrt_rtx 1.5 or newer; the toolchain has 1.4.0.76" in text for text in texts) == told
+
+
+def test_what_is_resolved_names_its_lines(toy: Callable[..., Path], cli: Callable[..., Cli]) -> None:
+    both = "{batches: 9, values: {x: {file: c.npz, key: x}}, labels: {file: c.npz}}"
+    folder = recipe(toy, both, x=np.zeros((64, 8), np.float32), labels=np.arange(64))
+    shown = cli("show", "--resolved", folder).out
+    lines = (folder / "recipe.yaml").read_text().splitlines()
+    line = next(index for index, text in enumerate(lines, 1) if "batches" in text)
+    floats = next(text for text in shown.splitlines() if text.strip().startswith("floats: fp16"))
+    assert floats.endswith(f"recipe.yaml:{line - 1}")
+    for key in ("batches: 9", "kind: file", "key: x", 'path: "'):
+        found = [text for text in shown.splitlines() if text.strip().startswith(key)]
+        assert found, key
+        assert all(text.endswith(f"recipe.yaml:{line}") for text in found), found
+    told = cli("plan", folder).out
+    assert "base int8 beside fp16" in told
+    assert "max over 9 batches of x" in told

@@ -17,6 +17,21 @@ from engine.recipe import Accept, Limits, Override
 from engine.steps import STEPS, does
 
 
+def _floats(plan: Plan) -> str:
+    return f" beside {plan.precision.floats}" if plan.precision.base != plan.precision.floats else ""
+
+
+def _calibration(plan: Plan) -> Iterator[tuple[str, str]]:
+    found = plan.precision.calibration
+    if found is None:
+        return
+    if found.cache:
+        yield "calibration", f"scales of {Path(found.cache).name}"
+        return
+    own = ", ".join(found.inputs) or "the recipe's sample values"
+    yield "calibration", f"{found.method} over {found.batches} batches of {own}"
+
+
 def _choices(plan: Plan) -> Iterator[dict[str, str]]:
     """One row a choice that decides what a run does and accepts; what is left out or waived is among them."""
     told: list[tuple[str, str]] = [
@@ -24,7 +39,8 @@ def _choices(plan: Plan) -> Iterator[dict[str, str]]:
         ("export", f"{plan.exporter}, opset {plan.opset or 'as the file has'}, simplify {plan.simplify}"),
         *((f"rule {item.rule}", "any matches" if item.matches is None else f"{item.matches} matches")
           for item in plan.rewrites),
-        ("precision", f"base {plan.precision.base}, inputs and outputs {plan.precision.io}"),
+        ("precision", f"base {plan.precision.base}{_floats(plan)}, inputs and outputs {plan.precision.io}"),
+        *_calibration(plan),
         *((f"override {index}", f"{_selected(item)} {item.type}")
           for index, item in enumerate(plan.precision.overrides)),
         *((f"stress adds {item.name}",
