@@ -216,6 +216,22 @@ def test_a_weight_with_a_float_reader_keeps_its_floats(tmp_path: Path) -> None:
     assert {"w", "w_int8"} <= set(low.graph.initializers)
 
 
+def test_a_weight_that_a_branch_reads_first(tmp_path: Path) -> None:
+    body = """g (float[b, 128] x, bool go) => (float[b, 192] y) {
+      i = If (go) <then_branch = t () => (float[b, 192] p) { [inner] p = MatMul (x, w) },
+                   else_branch = e () => (float[b, 192] q) { [twin] q = MatMul (x, w) }>
+      [outer] o = MatMul (x, w)
+      [sum] y = Add (i, o)
+    }"""
+    low, done = quantised(tmp_path, model(body, {"w": WEIGHTS["w"]}), "int8")
+    assert done.nodes == {"inner": "int8", "twin": "int8", "outer": "int8"}
+    files.save(build_shadow(low), tmp_path / "shadow.onnx")
+    x = RNG.normal(size=(4, 128)).clip(-4, 4).astype(np.float32)
+    found = run_shadow(tmp_path / "shadow.onnx", {"x": x, "go": np.array(True)})["y"]
+    expected = 2 * x @ WEIGHTS["w"]
+    assert np.linalg.norm(found - expected) < 0.03 * np.linalg.norm(expected)
+
+
 def test_products_of_two_activations_stay() -> None:
     graph = model("g (float[b, 8, 8] x) => (float[b, 8, 8] y) { [m] y = MatMul (x, x) }", {})
     node = next(iter(graph.graph))

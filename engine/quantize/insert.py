@@ -172,9 +172,12 @@ class _Writer:
             attributes["block_size"] = block
         made = self._dequantise(stored, scales, attributes, node, f"{name}_{floats}", floats)
         made.outputs[0].shape = ir.Shape(weight.shape)
+        # Late, so that not all weights are wide at once; but a reader in a subgraph may come before any in the graph.
         first = next(reader for reader in nodes(self._model) if weight.value in reader.inputs)
-        assert first.graph is not None
-        first.graph.insert_before(first, made)
+        if first.graph is not None and first.graph is weight.value.graph:
+            first.graph.insert_before(first, made)
+        else:
+            place_after(weight.value, made)
         self._restored[key] = made
         return made
 
