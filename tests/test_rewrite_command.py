@@ -472,9 +472,10 @@ def test_sizes_as_written() -> None:
         "m": (3, 3, 3),
     }
     with pytest.raises(RecipeError) as caught:
-        sizes.read(["batch=4:1:8", "seq", "n=1", "n=2", "z=0"])
+        sizes.read(["", "batch=4:1:8", "seq", "n=1", "n=2", "z=0"])
     said = [problem.what for problem in caught.value.problems]
     assert said == [
+        "--sizes: names no axis",
         "--sizes batch: 0 <= MIN <= OPT <= MAX, 1 <= MAX does not hold for 'batch=4:1:8'",
         "--sizes: 'seq' is not NAME=MIN:OPT:MAX",
         "--sizes: n stands twice",

@@ -52,6 +52,14 @@ def test_a_version_that_nothing_is_known_of(cli: Callable[..., Cli], spec: str, 
     assert f" whose 'needed_by' takes in {product}; `portwright explain RULE` says more" in done.out
 
 
+def test_rules_that_say_nothing_are_counted(cli: Callable[..., Cli]) -> None:
+    done = cli("rules", "--for", "tensorrt==10.3")
+    silent = sum("tensorrt" not in rule.needed_by for rule in summary.read_all())
+    assert silent > 0
+    assert done.err == f"note: {silent} of {len(library.names())} rules say nothing about TensorRT: nobody tried\n"
+    assert cli("rules", "--for", "tensorrt-rtx==1.6.1.120").err == ""
+
+
 def test_known_versions_have_no_note() -> None:
     assert not any(toolchain.unknown("tensorrt_rtx", version) for version in ("1.0", "1.7.1.116", "1.9"))
     assert not any(toolchain.unknown("tensorrt", version) for version in ("8.4.1", "10.3", "11"))

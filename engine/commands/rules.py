@@ -27,10 +27,15 @@ def command(spec: str | None, as_json: bool) -> Exit:
 
     tool = toolchain.of_version(spec) if spec else None
     active.load(((path, str(path)) for path in map(library.path_of, library.names())), run_python=False)
-    found = [rule for rule in summary.read_all() if tool is None or rule.needed(tool)]
+    every = summary.read_all()
+    found = [rule for rule in every if tool is None or rule.needed(tool)]
     strange = toolchain.unknown(tool.module, tool.version) if tool else ""
     if strange:
         click.echo(f"note: {strange}", err=True)
+    silent = sum(not rule.speaks_of(tool) for rule in every) if tool else 0
+    if tool and silent and not strange:
+        product = toolchain.product(tool).partition(" ")[0]
+        click.echo(f"note: {silent} of {len(every)} rules say nothing about {product}: nobody tried", err=True)
     if as_json:
         click.echo(json.dumps([plain(rule) for rule in found], indent=1))
         return Exit.ACCEPTED

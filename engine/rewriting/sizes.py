@@ -20,7 +20,9 @@ def read(texts: Iterable[str]) -> dict[str, tuple[int, int, int]]:
     """``batch=1:4:8`` or ``batch=4`` each, several by blanks or commas. Raises RecipeError for all faults at once."""
     found: dict[str, tuple[int, int, int]] = {}
     problems: list[Problem] = []
-    for text in (part for given in texts for part in re.split(r"[,\s]+", given) if part):
+    given = list(texts)
+    problems += [Problem("--sizes: names no axis", hint="batch=1:4:8") for text in given if not text.strip(", ")]
+    for text in (part for each in given for part in re.split(r"[,\s]+", each) if part):
         form = re.fullmatch(r"(\w[\w.-]*)=(\d{1,9})(?::(\d{1,9}):(\d{1,9}))?", text)
         if form is None:
             problems.append(Problem(f"--sizes: {quoted(text)} is not NAME=MIN:OPT:MAX", hint="batch=1:4:8"))

@@ -14,7 +14,7 @@ from engine.errors import Problem, RecipeError
 from engine.needed import needs
 from engine.rules import library, why
 from engine.rules.why import Why
-from engine.toolchain import Toolchain
+from engine.toolchain import DISTRIBUTION, Toolchain
 
 _OPERATOR = re.compile(r"= *(?:[\w.]+\.)?(\w+) *[<(]")
 _LIMITS = {"max_abs": "{:g} absolute", "max_rel": "{:g} relative", "max_eps": "{:g} roundings of the type"}
@@ -33,6 +33,10 @@ class Summary:
     why: Why
     path: str
     data: Mapping[str, Any]
+
+    def speaks_of(self, tool: Toolchain) -> bool:
+        """Whether it says anything about that kind of TensorRT; without a word it counts as not needed."""
+        return DISTRIBUTION[tool.module] in self.needed_by
 
     def needed(self, tool: Toolchain) -> bool:
         return needs(self.needed_by, tool.module, tool.version)
