@@ -128,11 +128,12 @@ def test_other_ops_have_no_mode() -> None:
 
 def test_the_lowered_graph_says_its_modes(tmp_path: Path) -> None:
     from engine.precision import lower, selectors
+    from engine.quantize.insert import Quantised
     from engine.steps.lower import typed_nodes
 
     text = '<ir_version: 10, opset_import: ["": 18]>\ng (float[1, 1, 8, 4] x) => (float[1, 1, 7, 3] y)'
     model = onnx.parser.parse_model(text + " { [pool] y = MaxPool <kernel_shape = [2, 2]> (x) }")
     lowered = ir.from_proto(onnx.shape_inference.infer_shapes(model))
     report = lower.lower(lowered, selectors.resolve(lowered, "fp16", ()), io="fp32")
-    (node,) = (item for item in typed_nodes(lowered, report) if item["node"] == "pool")
+    (node,) = (item for item in typed_nodes(lowered, report, Quantised()) if item["node"] == "pool")
     assert node["mode"] == {"layer": "POOLING", "properties": {"type": "MAX"}}
