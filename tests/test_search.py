@@ -19,7 +19,8 @@ from engine.graph import files
 from engine.precision import lower, selectors
 from engine.precision.prepare import prepare
 from engine.quantize import insert
-from engine.recipe import NodeType
+from engine.recipe import FloatType, NodeType
+from engine.steps import search
 from tests.conftest import Cli
 
 TEXT = """<ir_version: 10, opset_import: ["": 21]>
@@ -93,6 +94,35 @@ def test_the_picture_shows_every_point() -> None:
     assert text.count("#2a7") == 1
     assert [row[0] for row in searching.rows({"points": points, "best": 1})] == ["int8 + fp16", "int8 + fp16", "fp16"]
     assert searching.rows({"points": points, "best": 1})[2][5] == "not finite"
+
+
+@pytest.mark.parametrize(
+    ("base", "bases", "own", "floats"),
+    [
+        ("int8", ("int8", "fp16", "fp32"), "fp32", "fp16"),
+        ("int8", ("int8", "bf16", "fp16"), "fp16", "bf16"),
+        ("fp8", ("int8", "fp8", "bf16"), "fp16", "bf16"),
+        ("fp16", ("fp16", "fp32"), "fp32", "fp16"),
+        ("bf16", ("bf16", "fp16"), "fp16", "bf16"),
+        ("int8", ("int8", "fp8"), "bf16", "bf16"),
+        ("int8", ("int8",), "fp32", "fp16"),
+    ],
+)
+def test_the_float_type_beside_a_base(
+    base: NodeType, bases: tuple[NodeType, ...], own: FloatType, floats: FloatType
+) -> None:
+    assert search._floats(base, bases, own) == floats
+
+
+def test_a_float_base_is_written_without_a_float_type(toy: Callable[..., Path], cli: Callable[..., Cli]) -> None:
+    folder = toy(("base: fp16", "base: fp32\n  search: {base: [fp16, fp32], budget: 40}"))
+    done = cli("search", folder, "--apply")
+    assert done.code == 0, done.text
+    assert "fp16 + fp32" not in done.text
+    text = (folder / "recipe.yaml").read_text()
+    assert "base: fp16\n" in text
+    assert "float:" not in text
+    assert cli("check", folder).code == 0
 
 
 def test_from_the_command_line(toy: Callable[..., Path], cli: Callable[..., Cli]) -> None:

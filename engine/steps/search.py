@@ -50,6 +50,6 @@ def run(context: Context) -> Done:
 
 
 def _floats(base: NodeType, bases: Sequence[NodeType], own: FloatType) -> FloatType:
-    """The float type around a quantised base: the next one in the list, or the recipe's own."""
+    """A float base itself; around a quantised one the next float type in the list, or the recipe's own."""
     later = bases[bases.index(base) :]
-    return next((kind for kind in FLOATS for item in later if kind == item), own if own != "fp32" else "fp16")
+    return next((kind for item in later for kind in FLOATS if kind == item), own if own != "fp32" else "fp16")
