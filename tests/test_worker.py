@@ -445,7 +445,7 @@ def test_another_version_is_refused_with_the_one_there_is() -> None:
     assert f"toolchain tensorrt-rtx==0.0.1 is not available; installed here: tensorrt-rtx {version}" in str(
         caught.value
     )
-    assert "pip install tensorrt-rtx==0.0.1" in str(caught.value)
+    assert "portwright toolchain add tensorrt-rtx==0.0.1" in str(caught.value)
 
 
 @pytest.mark.parametrize(
