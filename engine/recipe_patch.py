@@ -31,7 +31,7 @@ def with_overrides(text: str, lines: Sequence[Line], name: str = "<text>") -> st
 
 
 def with_base(text: str, base: str, floats: str, name: str = "<text>") -> str:
-    """``text`` with ``precision.base`` and, around a quantised base, ``precision.float``; every other byte stays.
+    """``text`` with ``precision.base`` and, around a quantised base alone, ``precision.float``; every other byte stays.
 
     Raises RecipeError where there is no base to change, or it cannot be done without changing something else.
     """
@@ -44,11 +44,30 @@ def with_base(text: str, base: str, floats: str, name: str = "<text>") -> str:
     for key, value in (("base", base), *((("float", floats),) if quantised else ())):
         expected.setdefault("precision", {})[key] = value
         after = _with_scalar(after, key, value) or ""
+    if not quantised and "float" in expected["precision"]:
+        del expected["precision"]["float"]
+        after = _without(after, "float") or ""
     if not after or not _holds(after, expected, text):
         what = f"{name}: precision.base cannot be changed without changing something else; left as it is"
         more = f", float: {floats}" if quantised else ""
         raise RecipeError(what, hint=f"write it by hand: base: {base}{more}")
     return after
+
+
+def _without(text: str, key: str) -> str | None:
+    """``precision.KEY`` taken out, where it stands behind another key."""
+    root = yaml.compose(text, Loader=yaml.SafeLoader) if text else None
+    found = _child(root, "precision") if isinstance(root, yaml.MappingNode) else None
+    there = _child(found[1], key) if found and isinstance(found[1], yaml.MappingNode) else None
+    if found is None or there is None:
+        return None
+    start, end = there[0].start_mark.index, there[1].end_mark.index
+    if isinstance(found[1], yaml.MappingNode) and found[1].flow_style:
+        comma = text.rfind(",", 0, start)
+        return text[:comma] + text[end:] if comma > found[1].start_mark.index else None
+    rows = text.splitlines(keepends=True)
+    del rows[there[0].start_mark.line]
+    return "".join(rows)
 
 
 def _with_scalar(text: str, key: str, value: str) -> str | None:

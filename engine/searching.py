@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine import diagnosing, formatting, interpret, recipe_patch
+from engine import diagnosing, formatting, intake, interpret, recipe_patch
 from engine.errors import RecipeError
 from engine.interpret import Observer
 from engine.paths import data_dir
+from engine.recipe import QUANTS, LoadedRecipe
 
 PICTURE = "search.svg"
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _EDGE = 640, 360, 60, 50, 20
@@ -28,6 +29,7 @@ class Searched:
     picture: Path | None
     patch: str = ""
     wrote: bool = False
+    refused: str = ""  # why the changed recipe would not pass its checks; it is not written then
 
     @property
     def good(self) -> bool:
@@ -36,6 +38,7 @@ class Searched:
 
 def search(path: Path, out: Path | None, observer: Observer, write: bool) -> Searched:
     """Search for the recipe at ``path``; with ``write`` its file gets base and overrides of the cheapest that holds."""
+    _require_searchable(intake.check(path))
     loaded, plan, done, folder = diagnosing.rehearsed(path, out, observer)
     file = Path(loaded.document.file)
     facts = interpret.search(done, folder, observer)
@@ -56,9 +59,39 @@ def search(path: Path, out: Path | None, observer: Observer, write: bool) -> Sea
     if best["overrides"]:
         diagnosing.require_own_overrides(loaded, plan, file)
         after = recipe_patch.with_overrides(after, best["overrides"], str(file))
-    if write and after != before:
+    refused = _refusal(file, after)
+    wrote = write and after != before and not refused
+    if wrote:
         formatting.write(file, after)
-    return Searched(facts, str(file), picture, diagnosing.patch(before, after, file.name), write)
+    return Searched(facts, str(file), picture, diagnosing.patch(before, after, file.name), wrote, refused)
+
+
+def _require_searchable(loaded: LoadedRecipe) -> None:
+    """A search needs a base to change, and decides itself what is quantised."""
+    precision, at = loaded.recipe.precision, loaded.document.problem
+    if precision is None or precision.base is None:
+        what = "precision.base: is missing; a search puts what it finds there"
+        raise RecipeError([at(("precision",) if precision else (), what, "base: fp16 will do until then", key=True)])
+    found = [
+        at(("precision", "overrides", index, "type"),
+           f"precision.overrides[{index}]: a search decides what is quantised", "take it out for the search")
+        for index, item in enumerate(precision.overrides or ()) if item.type in QUANTS
+    ]  # fmt: skip
+    if found:
+        raise RecipeError(found)
+
+
+def _refusal(file: Path, text: str) -> str:
+    """What the checks say of the recipe with another text; it must stand beside the files that it names."""
+    draft = file.with_name(f".search-{os.getpid()}.{file.name}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        intake.check(draft)
+    except RecipeError as error:
+        return str(error.problems[0].what)
+    finally:
+        draft.unlink(missing_ok=True)
+    return ""
 
 
 def _require_own_base(home: str, file: Path) -> None:
@@ -82,6 +115,8 @@ def words(found: Searched) -> Iterator[str]:
         yield f"picture: {found.picture}"
     if found.good and not found.patch:
         yield "the recipe says so already"
+    elif found.refused:
+        yield f"not written, because the recipe would be refused then: {found.refused}; by hand it would be:"
     elif found.patch:
         yield "rehearsed on the CPU, not measured on a GPU" + ("; written" if found.wrote else "; --apply writes it:")
 

@@ -69,6 +69,9 @@ def test_cost_by_hand(tmp_path: Path, base: NodeType, multiplications: float, bi
         ("precision: {base: fp32, io: keep}  # 1\n", "int8", "precision: {base: int8, float: fp16, io: keep}  # 1\n"),
         ("precision: {base: int8, float: fp32}\n", "fp8", "precision: {base: fp8, float: fp16}\n"),
         ("precision: {base: fp32}\n", "fp16", "precision: {base: fp16}\n"),
+        ("precision: {base: int8, float: fp32, io: keep}\n", "fp16", "precision: {base: fp16, io: keep}\n"),
+        ("precision:\n  base: int8  # a\n  float: fp32\n  io: keep\n", "fp16",
+         "precision:\n  base: fp16  # a\n  io: keep\n"),
     ],
 )  # fmt: skip
 def test_the_base_is_changed_and_nothing_else(before: str, base: str, after: str) -> None:
@@ -143,3 +146,33 @@ def test_from_the_command_line(toy: Callable[..., Path], cli: Callable[..., Cli]
     assert cli("run", folder, "--until", "rehearse").code == 0
     again = cli("search", folder)
     assert "the recipe says so already" in again.text
+
+
+@pytest.mark.parametrize(
+    ("edit", "told"),
+    [(("  base: fp16\n", "  io: keep\n  search: {base: [fp16]}\n"), "precision.base: is missing"),
+     (("base: fp16", "base: fp16\n  overrides:\n    - {module: first, type: int8, because: a test}"),
+      "precision.overrides[0]: a search decides what is quantised")],
+)  # fmt: skip
+def test_what_cannot_be_searched_is_told_before_anything_runs(
+    toy: Callable[..., Path], cli: Callable[..., Cli], edit: tuple[str, str], told: str
+) -> None:
+    folder = toy(edit, ("build: {target", "export: {opset: 21}\nbuild: {target"))
+    done = cli("search", folder)
+    assert done.code == 2, done.text
+    assert told in done.text
+    assert not (folder / "port").exists()
+
+
+def test_a_change_that_would_be_refused_is_not_written(toy: Callable[..., Path], cli: Callable[..., Cli]) -> None:
+    """An override repeats what the best base says: the checks would refuse the recipe."""
+    folder = toy(
+        ("  base: fp16", "  base: fp32\n  search: {base: [fp16]}\n  overrides:\n    - {op: Relu, type: fp16, because: x}"),
+        ("max_abs: 2.0e-2", "max_abs: 2.0e-1"),
+    )  # fmt: skip
+    before = (folder / "recipe.yaml").read_text()
+    done = cli("search", folder, "--apply")
+    assert done.code == 1, done.text
+    assert "not written, because the recipe would be refused then" in done.text
+    assert (folder / "recipe.yaml").read_text() == before
+    assert sorted(path.name for path in folder.glob(".search*")) == []

@@ -42,7 +42,7 @@ def command(recipe: Path, apply_it: bool, out: Path | None, as_json: bool) -> Ex
             _table(searching.rows(found.facts))
         click.echo("\n".join(searching.words(found)))
         click.echo(found.patch, nl=False)
-    return Exit.ACCEPTED if found.good else Exit.NOT_ACCEPTED
+    return Exit.ACCEPTED if found.good and not (apply_it and found.refused) else Exit.NOT_ACCEPTED
 
 
 def _table(rows: list[tuple[str, ...]]) -> None:
