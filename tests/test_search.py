@@ -167,7 +167,7 @@ def test_what_cannot_be_searched_is_told_before_anything_runs(
 def test_a_change_that_would_be_refused_is_not_written(toy: Callable[..., Path], cli: Callable[..., Cli]) -> None:
     """An override repeats what the best base says: the checks would refuse the recipe."""
     folder = toy(
-        ("  base: fp16", "  base: fp32\n  search: {base: [fp16]}\n  overrides:\n    - {op: Relu, type: fp16, because: x}"),
+        ("  base: fp16", "  base: fp32\n  search: {base: [fp16]}\n  overrides: [{op: Relu, type: fp16, because: x}]"),
         ("max_abs: 2.0e-2", "max_abs: 2.0e-1"),
     )  # fmt: skip
     before = (folder / "recipe.yaml").read_text()
