@@ -30,7 +30,7 @@ _OPSETS = {
 }
 
 # First version of a series -> targets that it builds for without a GPU; tried with 1.4.0.76 to 1.7.1.116.
-_TARGETS = {"tensorrt_rtx": (((1, 4), (75, 80, 86, 89, 120, 121)),)}
+_TARGETS = {"tensorrt_rtx": (((1, 4), (75, 80, 86, 89, 120)), ((1, 5), (75, 80, 86, 89, 120, 121)))}
 _TARGETS_TRIED = (1, 7)
 # Type -> first compute capability. TensorRT-RTX refuses the type on the targets below ("HW-specific datatypes").
 _TYPES_FROM = {"bf16": 80, "int4": 80, "fp8": 89}

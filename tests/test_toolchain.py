@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from engine import toolchain
+from engine import refusals, toolchain
 from engine.errors import RecipeError, StepError
-from engine.toolchains import make, places
+from engine.toolchains import capability, make, places
 from tests.conftest import ROOT, Cli
 
 NONE_LIKE_IT = "9.9.0.1"
@@ -155,6 +155,18 @@ def test_a_recipe_that_names_one_that_is_not_there(
     assert done.code == 2
     assert "recipe.yaml:11:" in done.err
     assert f"portwright toolchain add {spec}" in done.err
+
+
+@pytest.mark.parametrize(("version", "last"), [("1.4.0.76", "sm120"), ("1.5.0.114", "sm121"), ("1.7.1.116", "sm121")])
+def test_targets_are_those_that_each_version_named_when_asked(version: str, last: str) -> None:
+    assert toolchain.targets("tensorrt_rtx", version)[-1] == last
+
+
+@pytest.mark.parametrize(("texts", "reason"), [(("", "\n too wide \nmore"), "too wide"),
+                                               (("", " \n"), "refused at build without a word")])  # fmt: skip
+def test_a_type_that_does_not_build_has_a_reason(texts: tuple[str, ...], reason: str) -> None:
+    answer = refusals.Answer("build", False, tuple(refusals.Refusal(text) for text in texts))
+    assert capability._reason(answer) == reason
 
 
 @pytest.mark.skipif(not os.environ.get("PORTWRIGHT_INSTALL"), reason="PORTWRIGHT_INSTALL=1 downloads 367 MB")

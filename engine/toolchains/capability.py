@@ -92,7 +92,8 @@ def types(tool: Toolchain, targets: Sequence[str]) -> Mapping[str, Mapping[str, 
 
 
 def _reason(answer: refusals.Answer) -> str:
-    return answer.refusals[0].text.partition("\n")[0][:200] if answer.refusals else answer.stage
+    lines = [line for refusal in answer.refusals for line in refusal.text.split("\n") if line.strip()]
+    return lines[0].strip()[:200] if lines else f"refused at {answer.stage} without a word"
 
 
 def _models() -> dict[str, onnx.ModelProto]:
