@@ -69,6 +69,11 @@ class FusedLayer:
     profile: int = 0
 
     @property
+    def is_region(self) -> bool:
+        """Whether it stands for a whole region of the graph in any number of kernels, of which it shows the border."""
+        return "ForeignNode[" in self.name or self.kind == "Myelin"
+
+    @property
     def is_attention(self) -> bool:
         """Whether a fused attention kernel was chosen; judged by the kernel, not by ONNX names."""
         return bool(_ATTENTION.match(self.tactic) or _ATTENTION.match(self.name))

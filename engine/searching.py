@@ -59,7 +59,7 @@ def search(path: Path, out: Path | None, observer: Observer, write: bool) -> Sea
     if best["overrides"]:
         diagnosing.require_own_overrides(loaded, plan, file)
         after = recipe_patch.with_overrides(after, best["overrides"], str(file))
-    refused = _refusal(file, after)
+    refused = _refusal(file, after) if after != before else ""
     wrote = write and after != before and not refused
     if wrote:
         formatting.write(file, after)
@@ -107,6 +107,8 @@ def words(found: Searched) -> Iterator[str]:
         return
     yield f"{found.recipe}: {facts['rehearsals']} rehearsals of {facts['budget']}"
     yield from (f"  {note}" for note in facts["notes"])
+    if unknown := max((point["cost"]["unknown"] for point in facts["points"]), default=0):
+        yield f"  {unknown} tensors whose size is not known count for nothing in the cost"
     if facts["best"] is None:
         yield "none of them is within accept.engine"
     else:

@@ -13,6 +13,10 @@ _NETWORK_TYPES = {"FLOAT": "fp32", "HALF": "fp16", "BF16": "bf16", "INT8": "int8
 _CODES = ("int8", "fp8", "int4")
 
 
+def is_quantised(kind: str) -> bool:
+    return kind in _CODES
+
+
 @dataclass(frozen=True)
 class TypesProof:
     """``checked`` float tensors were found in the network; ``unseen`` were folded away or renamed there.
@@ -77,9 +81,18 @@ class PlanProof:
     apart: int = 0
 
     @property
+    def shows(self) -> bool:
+        """Whether the plan bears the type out: of a quantised one for every node, as its pairs are for nothing else."""
+        if self.asked in _CODES:
+            return self.shown == self.nodes
+        return self.shown > 0 and self.hidden == 0
+
+    @property
     def text(self) -> str:
         if self.asked in _CODES:
             rest = f", {self.absent} not named in the plan" if self.absent else ""
+            inside = self.hidden - len(self.wide)
+            rest += f", {inside} in regions that the plan does not open" if inside else ""
             rest += f", {self.apart} of them by way of a kernel that restores all weights" if self.apart else ""
             read = f"are in fused layers that read {self.asked}"
             what = "have weights held in int4" if self.asked == "int4" else read
@@ -115,14 +128,16 @@ def _quantised(
 ) -> PlanProof:
     """A quantised node is shown where a layer with it reads codes; of INT4, where its weights are held in it."""
     present = {node for layer in layers for node in layer.nodes}
+    regions = {node for layer in layers if layer.is_region for node in layer.nodes}  # of these nothing can be told
     there = [name for name in members if name in present]
-    wide = [name for name in there if not any(_reads(layer, name, kind, behind[name]) for layer in layers)]
+    unread = [name for name in there if not any(_reads(layer, name, kind, behind[name]) for layer in layers)]
+    wide = [name for name in unread if name not in regions]
     apart = sum(
         not any(name in layer.nodes and not set(behind[name]).isdisjoint(layer.nodes) for layer in layers)
-        for name in there if kind == "int4" and name not in wide
+        for name in there if kind == "int4" and name not in unread
     )  # fmt: skip
     absent = len(members) - len(there)
-    return PlanProof(kind, len(members), len(there) - len(wide), len(wide), absent, tuple(wide), apart)
+    return PlanProof(kind, len(members), len(there) - len(unread), len(unread), absent, tuple(wide), apart)
 
 
 def _reads(layer: FusedLayer, node: str, kind: str, behind: Sequence[str]) -> bool:

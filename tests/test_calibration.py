@@ -181,3 +181,22 @@ def test_what_is_resolved_names_its_lines(toy: Callable[..., Path], cli: Callabl
     told = cli("plan", folder).out
     assert "base int8 beside fp16" in told
     assert "max over 9 batches of x" in told
+
+
+def test_numbers_that_the_input_cannot_hold_are_refused(toy: Callable[..., Path]) -> None:
+    """Those of the first batch are looked at with the file; what comes behind it would wrap around in silence."""
+    folder = toy(
+        (INT8[0], INT8[1] + "\n  calibration: {values: {x: {file: c.npz, key: x}}}"), OPSET,
+        ("dtype: float32", "dtype: int32"),
+    )  # fmt: skip
+    x = np.zeros((64, 8), np.int64)
+    x[9, 1] = 2**31
+    np.savez(folder / "c.npz", x=x)
+    with pytest.raises(StepError, match="calibration values of 'x' in batch 2 do not fit into int32"):
+        list(opened(folder))
+
+
+def test_a_recipe_whose_own_values_are_a_file_has_data(toy: Callable[..., Path]) -> None:
+    folder = toy(INT8, OPSET, ("shape: [batch, 8]}", "shape: [batch, 8], values: {file: c.npz, key: x}}"))
+    np.savez(folder / "c.npz", x=RNG.normal(size=(64, 8)).astype(np.float32))
+    assert opened(folder).issues == ()

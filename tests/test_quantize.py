@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -320,3 +321,25 @@ def test_a_quantised_node_that_runs_in_floats_is_seen(kind: str, layers: Any, wi
     if wide:
         with pytest.raises(StepError, match=f"1 of 1 {kind} nodes do not run in {kind}"):
             build._quantised(asked, layers)
+
+
+@pytest.mark.parametrize("kind", ["int8", "fp8", "int4"])
+def test_a_region_that_the_plan_does_not_open_is_told_and_no_fault(kind: str) -> None:
+    asked = [{"node": "m", "op": "MatMul", "type": kind, "outputs": [], "override": -1, "behind": ["qx", "qw"]}]
+    region = replace(layer("m qx qw", "float16"), kind="Myelin")
+    proof = types_proof.prove_plan(asked, [region])[f"base, {kind}"]
+    assert (proof.wide, proof.shown, proof.hidden, proof.shows) == ((), 0, 1, False)
+    assert "1 in regions that the plan does not open" in proof.text
+    build._quantised(asked, [region])
+    (told,) = build._unseen({f"base, {kind}": proof.text}, asked, [region])
+    assert told.disposition == "open"
+    (told,) = build._unseen({}, asked, [])
+    assert told.symptom == f"whether 1 nodes run in {kind} is not known (base, {kind})"
+    assert told.disposition == "open"
+
+
+def test_a_tensor_in_two_quantised_types_has_both_scales(tmp_path: Path) -> None:
+    body = """g (float[b, 128] x) => (float[b, 192] y) {
+      [a] p = MatMul (x, w)  [b] q = MatMul (x, w)  [c] y = Add (p, q) }"""
+    _, done = quantised(tmp_path, model(body, {"w": WEIGHTS["w"]}), "int8", Override("fp8", "test", node="b"))
+    assert list(done.scales) == ["x", "x (fp8, fp16)"]

@@ -93,7 +93,11 @@ class Sizes:
                 unknown += 1
             else:
                 bits += count * _BITS.get(value.dtype or ir.DataType.FLOAT, 32)
-        return Cost(work / self._multiplications if self._multiplications else 1.0, bits / self._bytes, unknown)
+        return Cost(
+            work / self._multiplications if self._multiplications else 1.0,
+            bits / self._bytes if self._bytes else 1.0,
+            unknown,
+        )
 
     def _elements(self, value: ir.Value) -> int | None:
         """Of a tensor that lowering added: those of the one that it was made from, or that is made of it."""

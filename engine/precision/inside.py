@@ -64,8 +64,8 @@ def _homes(layers: Sequence[FusedLayer]) -> Mapping[str, _Homes]:
     for index, layer in enumerate(layers):
         for node in layer.nodes:
             found.setdefault(node, set()).add(index)
-        if "ForeignNode[" in layer.name or layer.kind == "Myelin":
-            blurred |= set(layer.nodes)  # a whole region of the graph, in any number of kernels
+        if layer.is_region:
+            blurred |= set(layer.nodes)
     return {node: frozenset(numbers) for node, numbers in found.items() if node not in blurred}
 
 

@@ -33,17 +33,18 @@ class Data:
     issues: tuple[Issue, ...]
 
     def __iter__(self) -> Iterator[Mapping[str, Array]]:
-        """Inputs by name, batch by batch. Raises StepError (usage) for values that are not finite or all alike."""
+        """Inputs by name, batch by batch. Raises StepError (usage) for values that are not finite or do not fit."""
+        stored = {
+            name: arrays.load(Path(item.file.path), item.file.key)
+            for name, item in self.plan.inputs.items() if item.file and item.shape
+        }  # fmt: skip
         for index in range(self.batches):
-            yield self._batch(index)
+            yield self._batch(index, stored)
 
-    def _batch(self, index: int) -> dict[str, Array]:
-        moved = {
-            name: item for name, item in self.plan.inputs.items() if item.file is not None
-        }
+    def _batch(self, index: int, stored: Mapping[str, Array]) -> dict[str, Array]:
         made = samples.make(
             self.plan, f"calibration-{index}", self.plan.shapes[SHAPE],
-            {name: _slice(name, item.file, index) for name, item in moved.items() if item.file},
+            {name: _slice(name, array, index) for name, array in stored.items()},
         )  # fmt: skip
         for name, values in made.items():
             if values.dtype.kind == "f" and not np.isfinite(values).all():
@@ -56,14 +57,16 @@ class Data:
         return made
 
 
-def _slice(name: str, file: PlannedFile, index: int) -> samples.Change:
+def _slice(name: str, stored: Array, index: int) -> samples.Change:
     """Of a file, batch after batch: whole ones along the first dimension."""
 
     def change(_: object, size: samples.Size, __: object, own: Array) -> Array:
-        stored = arrays.load(Path(file.path), file.key)
         start = index * size[0]
-        taken = stored[(slice(start, start + size[0]), *(slice(length) for length in size[1:]))]
-        cast: Array = np.asarray(taken).astype(own.dtype)
+        taken = np.asarray(stored[(slice(start, start + size[0]), *(slice(length) for length in size[1:]))])
+        cast: Array = taken.astype(own.dtype)
+        if own.dtype.kind != "f" and not np.array_equal(cast, taken):
+            what = f"calibration values of '{name}' in batch {index} do not fit into {own.dtype}"
+            raise StepError(what, klass="numeric", where=_WHERE, usage=True)
         return cast
 
     return change
@@ -91,24 +94,25 @@ def open_data(plan: Plan, calibration: PlannedCalibration) -> Data:
                 where=where, usage=True,
             )  # fmt: skip
     count = max(first.values(), default=1) * calibration.batches
-    issues = _few(count, tuple(calibration.inputs))
+    real = any(item.file or item.python for item in inputs.values())
+    issues = _few(count, real)
     if calibration.labels:
         issues += _labels(calibration.labels, count)
     return Data(replace(plan, inputs=inputs), calibration.batches, count, tuple(calibration.inputs), tuple(issues))
 
 
-def _few(count: int, own: tuple[str, ...]) -> list[Issue]:
+def _few(count: int, real: bool) -> list[Issue]:
     found = []
     if count < _FEW:
         found.append(Issue(
             "calibrate", "numeric", f"only {count} calibration samples", "a range seen in so few may be too narrow",
             f"raise precision.calibration.batches until there are {_FEW} or more", disposition="open",
         ))  # fmt: skip
-    if not own:
+    if not real:
         found.append(Issue(
             "calibrate", "numeric", "the scales come from the recipe's sample values, not from data of the task",
-            "no input has values under precision.calibration", "give real inputs under precision.calibration.values",
-            disposition="open",
+            "no input takes its values from a file or a function",
+            "give real inputs under precision.calibration.values", disposition="open",
         ))  # fmt: skip
     return found
 

@@ -142,7 +142,10 @@ class _Writer:
         if (value, kind, floats, 0) in self._restored:
             return self._restored[value, kind, floats, 0]
         scale = grid.scale_for(np.array(self._ranges[value.name or ""]), kind, floats)
-        self.done.scales[value.name or ""] = float(scale)
+        name = value.name or ""
+        if self.done.scales.get(name, float(scale)) != float(scale):  # the same tensor in another type as well
+            name = f"{name} ({kind}, {floats})"
+        self.done.scales[name] = float(scale)
         code = self._codes.get((value, kind, floats))
         if code is None:
             zero = self._constant(f"{value.name}_zero", np.zeros((), QUANTISED[kind].numpy()), value)

@@ -89,7 +89,7 @@ def _plan_facts(layers: Sequence[FusedLayer], asked: Any) -> dict[str, Any]:
         "fusion": {"layers": summary["layers"], "attention": summary["attention"]},
         "fused_types": dict(sorted(written.items())),
         "plan_proof": {name: item.text for name, item in proofs.items()},
-        "plan_shows": {name: item.shown > 0 and item.hidden == 0 for name, item in proofs.items()},
+        "plan_shows": {name: item.shows for name, item in proofs.items()},
     }
 
 
@@ -239,9 +239,23 @@ def loads_where(module: str, version: str, target: str | None) -> str:
 
 
 def _unseen(texts: Mapping[str, str], asked: Any, layers: Sequence[FusedLayer]) -> list[Issue]:
-    """Types that the fused plan does not show at all. No fault by itself: all may be fused into one kernel."""
-    proofs = types_proof.prove_plan(asked, layers) if layers else {}
-    return [
+    """Types that the fused plan does not show. No fault by itself: all may be fused into one kernel, or folded away.
+
+    Of a quantised type every node must be shown; where no plan was printed, none is.
+    """
+    proofs = types_proof.prove_plan(asked, layers)
+    if not layers:
+        return [
+            Issue("build", "numeric", f"whether {proof.nodes} nodes run in {proof.asked} is not known ({name})",
+                  "this TensorRT printed no fused plan", "look at the engine with its inspector on a GPU", "", "open")
+            for name, proof in proofs.items() if types_proof.is_quantised(proof.asked)
+        ]  # fmt: skip
+    quantised = [
+        Issue("build", "numeric", f"the fused plan does not show {proof.asked} for every node of {name}",
+              "TensorRT folded them, or keeps them in a region that its plan does not open", "", texts[name], "open")
+        for name, proof in proofs.items() if types_proof.is_quantised(proof.asked) and not proof.shows
+    ]  # fmt: skip
+    return quantised + [
         Issue(
             "build",
             "numeric",
@@ -250,7 +264,7 @@ def _unseen(texts: Mapping[str, str], asked: Any, layers: Sequence[FusedLayer]) 
             evidence=texts[name],
         )
         for name, proof in proofs.items()
-        if proof.shown == 0 and proof.hidden > 0
+        if not types_proof.is_quantised(proof.asked) and proof.shown == 0 and proof.hidden > 0
     ]
 
 

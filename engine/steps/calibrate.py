@@ -23,8 +23,8 @@ def run(context: Context) -> Done:
 
     Independent of which nodes the recipe quantises, so that another override needs no new calibration.
     """
-    calibration = context.plan.precision.calibration
     precision = context.plan.precision
+    calibration = precision.calibration
     asked = {precision.base, *(item.type for item in precision.overrides)}
     asked |= set(precision.search.base if precision.search else ())
     if calibration is None:
