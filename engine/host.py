@@ -18,11 +18,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from engine import reuse as reuse_of
 from engine import workspace
 from engine.digests import digest_file
 from engine.errors import Failure, RecipeError, StepError
+from engine.keys import READ
 from engine.plain import from_plain, to_plain
 from engine.plan import Plan
+from engine.reuse import Reuse
 from engine.steps.context import Context, Done
 from engine.values import Artifact, StepResult
 from engine.worker import child
@@ -34,11 +37,15 @@ def serve(request: Mapping[str, Any], channel: Channel) -> list[str]:
     earlier = {item["step"]: from_plain(StepResult, item) for item in request["earlier"]}
     context = Context(from_plain(Plan, request["plan"]), Path(request["out"]), earlier, _silent)
     context.memo |= request["memo"]
+    reuse = Reuse.of_request(context.plan, context.out, request)
     ran: list[str] = []
     for name in request["steps"]:
         channel.send("step-start", step=name)
         context.progress = functools.partial(_progress, channel, name)
-        result, failure = run_step(name, context)
+        was_shut = reuse.to_request()["shut"]
+        result, failure = reused_or_run(name, context, reuse)
+        if reuse.to_request()["shut"] and not was_shut:
+            channel.send("store-shut")
         if result is not None:
             context.earlier[name] = result
             channel.send("step", result=to_plain(result))
@@ -58,12 +65,26 @@ def _silent(text: str, done: int, total: int) -> None:
     pass
 
 
-def run_step(name: str, context: Context) -> tuple[StepResult | None, Failure | None]:
+def reused_or_run(name: str, context: Context, reuse: Reuse) -> tuple[StepResult | None, Failure | None]:
+    """What the store has of a step, or what running it here and now came to; exactly one of the two is set."""
+    found = reuse.find(name, context.earlier)
+    if found is not None:
+        return found, None
+    result, failure = run_step(name, context, reuse)
+    if result is not None:
+        reuse.keep(result, context.earlier)
+        result = replace(result, issues=(*result.issues, *reuse.troubles(name)))
+    return result, failure
+
+
+def run_step(name: str, context: Context, reuse: Reuse | None = None) -> tuple[StepResult | None, Failure | None]:
     """Run one step here and now; exactly one of the two results is set."""
     module = importlib.import_module(f"engine.steps.{name}")
+    reuse = reuse or Reuse(context.plan, context.out)
     start = time.perf_counter()
     try:
-        done: Done = module.run(context)
+        with reuse.watching(name) as read:
+            done: Done = module.run(context.for_step(name))
     except StepError as error:
         return None, error.failure
     except RecipeError as error:
@@ -82,9 +103,10 @@ def run_step(name: str, context: Context) -> tuple[StepResult | None, Failure | 
         why=done.skipped,
         seconds=round(time.perf_counter() - start, 3),
         artifacts={key: _artifact(path, context.out) for key, path in done.artifacts.items()},
-        facts=done.facts,
+        facts={**done.facts, **({READ: read} if read else {})},
         measurements=done.measurements,
         issues=done.issues,
+        ended=reuse_of.stamp(),
     )
     return replace(result, peak_bytes=done.peak_bytes or _peak_bytes()), None
 

@@ -14,14 +14,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from engine import breaches, host, record
+from engine import breaches, half_sums, host, record
 from engine.errors import Failure
 from engine.plain import from_plain, to_plain
 from engine.plan import Plan
 from engine.process import Limits, Outcome, run_child
 from engine.record import Record
+from engine.reuse import Reuse
 from engine.steps import NAMES, STEPS, Step
 from engine.steps.context import Context
+from engine.store.store import Store
 from engine.stress import judge as hard
 from engine.values import Issue, StepResult
 
@@ -49,6 +51,10 @@ class _Run:
     finished: bool = False
     environment: dict[str, str] = field(default_factory=record.environment)
     date: str = ""
+    reuse: Reuse = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reuse = Reuse(self.plan, self.out)
 
     def record(self) -> Record:
         return Record(
@@ -57,6 +63,8 @@ class _Run:
         )  # fmt: skip
 
     def keep(self, result: StepResult) -> None:
+        if result.step == "rehearse" and result.status == "ok":
+            result = replace(result, issues=(*result.issues, *half_sums.issues(self.plan, result)))
         self.results[result.step] = result
         self.observer({"kind": "step", "result": result})
         record.write(self.record(), self.out)
@@ -70,27 +78,51 @@ class _Run:
         self.keep(StepResult(step, "failed", failure.symptom, issues=(issue,), log_tail=log_tail))
 
 
-def run(plan: Plan, out: Path, until: str, observer: Observer, time_limit: float | None = None) -> Record:
+def run(
+    plan: Plan,
+    out: Path,
+    until: str,
+    observer: Observer,
+    time_limit: float | None = None,
+    store: Store | None = None,
+    fresh: bool = False,
+) -> Record:
     """Run the steps up to and including ``until`` in the claimed folder ``out``.
 
-    ``record.json`` in ``out`` is whole after every step. ``time_limit`` is in seconds, for each child process.
+    ``record.json`` in ``out`` is whole after every step. ``time_limit`` is in seconds, for each child process. What
+    the ``store`` has is not run again; with ``fresh`` everything is run, and stored.
     """
     state = _Run(plan, out, until, observer, time_limit, date=record.today())
+    state.reuse = Reuse(plan, out, store, fresh)
     record.write(state.record(), out)
     try:
         for group, steps in _groups(until):
+            rest = _reused(state, steps)
             if group == "here":
-                _run_here(state, steps)
-            else:
-                run_group(state, group, steps)
+                _run_here(state, rest)
+            elif rest:
+                run_group(state, group, rest)
             if state.failure is not None or (group == "graph" and _parity_broke(state)):
                 break
     except KeyboardInterrupt:
         state.interrupted = True
     state.finished = True
+    state.reuse.remember(state.results)
     finished = state.record()
     record.write(finished, out)
     return finished
+
+
+def _reused(state: _Run, steps: list[Step]) -> list[Step]:
+    """The steps that are left once the store has given what it has of the first ones."""
+    for index, step in enumerate(steps):
+        found = state.reuse.find(step.name, state.results)
+        if found is None:
+            if step.group != "here":
+                state.reuse.troubles(step.name)  # the process that runs it comes upon them again, and tells them
+            return steps[index:]
+        state.keep(found)
+    return []
 
 
 def _groups(until: str) -> Iterator[tuple[str, list[Step]]]:
@@ -168,6 +200,8 @@ def run_group(state: _Run, group: str, steps: list[Step]) -> None:
         if message["kind"] == "step":
             result: StepResult = from_plain(StepResult, message["result"])
             state.keep(result)
+        elif message["kind"] == "store-shut":
+            state.reuse.shut()
         elif message["kind"] == "failure":
             state.fail(message["step"], Failure.from_plain(message["failure"]))
         else:
@@ -200,6 +234,7 @@ def _child(
         "steps": steps,
         "earlier": [to_plain(result) for result in state.results.values()],
         "memo": dict(memo),
+        **state.reuse.to_request(),
     }
     log = state.out / "logs" / f"{group}.log"
     command = [sys.executable, "-P", "-m", "engine.host"]
@@ -222,7 +257,7 @@ def _run_here(state: _Run, steps: list[Step]) -> None:
             state.observer({"kind": "progress", "step": name, "text": text, "done": done, "total": total})
 
         context = Context(state.plan, state.out, dict(state.results), progress)
-        result, failure = host.run_step(step.name, context)
+        result, failure = host.reused_or_run(step.name, context, state.reuse)
         if failure is not None:
             state.fail(step.name, failure, tuple(failure.evidence.splitlines()[-20:]))
             return

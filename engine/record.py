@@ -20,7 +20,7 @@ from engine.plan import Plan
 from engine.values import StepResult
 
 FILE = "record.json"
-FORMAT = 5
+FORMAT = 6
 AGAIN = "run the recipe again: portwright run RECIPE"
 PACKAGES = (
     "torch", "transformers", "onnx", "onnx-ir", "onnxscript", "onnxsim", "onnx-graphsurgeon",

@@ -160,7 +160,7 @@ def _step(name: str, does: str, record: Record) -> dict[str, str]:
         "does": does,
         "seconds": f"{result.seconds:.1f}",
         "memory": f"{result.peak_bytes / 2**20:.0f}",
-        "outcome": _outcome(result),
+        "outcome": _outcome(result) + (f"; reused, it ran at {result.ended}" if result.reused else ""),
     }
 
 

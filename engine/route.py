@@ -20,6 +20,7 @@ from engine.locking import Locked
 from engine.plain import to_plain
 from engine.recipe import LoadedRecipe
 from engine.record import Record
+from engine.store.store import Store
 from engine.values import Artifact
 
 REPORT = "PORT_REPORT.md"
@@ -47,13 +48,15 @@ def run(
     time_limit: float | None = None,
     locked: bool = False,
     write_rewrites: bool = False,
+    store: Store | None = None,
+    fresh: bool = False,
 ) -> Outcome:
     """Run a recipe from text to report.
 
     ``out`` holds everything; without it the files go to ``port/`` beside the recipe and the report
     beside the recipe itself. With ``locked`` the outcome must be the one in the recipe's lock; see
     :mod:`engine.locking`. With ``write_rewrites`` the recipe is given the rules that ``rewrites: auto`` chose,
-    and no lock: it would be one of the recipe before.
+    and no lock: it would be one of the recipe before. ``store`` and ``fresh`` are as in :func:`interpret.run`.
     """
     loaded, planned = make_plan(path)
     if write_rewrites:
@@ -67,7 +70,7 @@ def run(
     report_file = (out or beside) / REPORT
     with workspace.claim(folder):
         report_file.unlink(missing_ok=True)
-        done = interpret.run(planned, folder.resolve(), until, observer, time_limit)
+        done = interpret.run(planned, folder.resolve(), until, observer, time_limit, store, fresh)
         verdict = accept.judge(done, require)
         record.write(done, folder, {"verdict": to_plain(verdict)})
         report.write(done, verdict, folder, report_file)

@@ -38,7 +38,8 @@ class StepResult:
     """What one step did. ``facts`` repeat exactly on a rerun; ``measurements`` (times, errors) may not.
 
     ``seconds`` is wall time; ``peak_bytes`` the peak resident memory of the process that ran it.
-    ``why`` is empty for ``ok`` and never empty otherwise.
+    ``why`` is empty for ``ok`` and never empty otherwise. ``ended`` is when it ended, in UTC to the
+    second; ``reused`` that this run took it out of the store, with the figures of the run that made it.
     """
 
     step: str
@@ -51,3 +52,5 @@ class StepResult:
     measurements: Mapping[str, Any] = field(default_factory=dict)
     issues: tuple[Issue, ...] = ()
     log_tail: tuple[str, ...] = ()
+    ended: str = ""
+    reused: bool = False

@@ -1,7 +1,8 @@
 """The output folder of a run: made, locked against a second run, and cleared of what an earlier run left.
 
 A stale engine beside a new report would be a claim without a run, so nothing of an earlier run survives the
-start of the next. Only a folder that holds a run record, or none of our names, is touched.
+start of the next; it is set aside in ``.earlier`` until the run has ended, so that files that come out of the store are
+renamed and not copied. Only a folder that holds a run record, or none of our names, is touched.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from pathlib import Path
 
 from engine.errors import RecipeError
 from engine.record import FILE
+from engine.store.objects import EARLIER
 
-FOLDERS = ("engine", "logs", "onnx", "samples")
+FOLDERS = ("engine", "logs", "onnx", "samples", "stress")
 # A machine's fault or the user's, never ours: no space, no permission, a read-only or broken disk.
 OUTSIDE = frozenset(
     {
@@ -49,6 +51,7 @@ def claim(folder: Path) -> Iterator[None]:
         _lock(lock, folder)
         _clear(folder)
         yield
+        shutil.rmtree(folder / EARLIER, ignore_errors=True)
     finally:
         os.close(lock)
 
@@ -66,8 +69,12 @@ def _clear(folder: Path) -> None:
     if there and not (folder / FILE).is_file():
         what = f"{folder}: holds '{there[0]}' but no {FILE}, so it is not a folder of an earlier run"
         raise RecipeError(what, hint="choose another --out, or empty this one")
+    aside = folder / EARLIER
+    if aside.exists():
+        shutil.rmtree(aside)
+    aside.mkdir()
     for name in there:
-        shutil.rmtree(folder / name)
+        os.rename(folder / name, aside / name)
     (folder / "logs").mkdir()
 
 

@@ -7,14 +7,18 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from engine.store.store import VARIABLE
 
 # The suite tries the same examples on every machine; `make fuzz` is where new ones are looked for.
 settings.register_profile("suite", derandomize=True, deadline=None)
@@ -24,6 +28,17 @@ settings.load_profile("suite")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+# Results that the user's own runs left are not taken for those of a test, nor those of one test for another's.
+_COUNT = count()
+_STORES = tempfile.TemporaryDirectory(prefix="portwright-tests-")
+os.environ[VARIABLE] = _STORES.name
+
+
+@pytest.fixture(autouse=True)
+def own_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path_factory.getbasetemp() / f"store-{next(_COUNT)}"))
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import accept, intake, samples
+from engine import accept, half_sums, intake, samples
 from engine.comparison import Comparison
 from engine.digests import digest_file
 from engine.fused_plan import FusedLayer, FusedPlan
 from engine.plain import to_plain
 from engine.plan import Plan
-from engine.precision.rehearsal import Probe
 from engine.precision.sums import Sum
 from engine.recipe import Limits
 from engine.steps import fused, rehearse
@@ -99,8 +98,9 @@ def long(module: str, length: int = 4096, total: float = 100.0, result: float = 
 def told(limits: Limits, *found: Sum, scale: float = 2.0) -> list[str]:
     made = plan()
     made = replace(made, accept=replace(made.accept, engine=limits))
-    probes = {"opt": Probe((), (), (), found), "max": Probe((), (), (), found)}
-    issues = rehearse._sums(made, probes, [Comparison("y", "opt", scale=scale)])
+    sums = [rehearse._sum(item, shape) for shape in ("opt", "max") for item in found]
+    measured = {"sums": sums, "comparisons": [to_plain(Comparison("y", "opt", scale=scale))]}
+    issues = half_sums.issues(made, StepResult("rehearse", "ok", measurements=measured))
     assert all(issue.disposition == "open" for issue in issues)
     return [f"{issue.symptom}: {issue.cause}; {issue.evidence}" for issue in issues]
 

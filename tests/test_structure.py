@@ -16,10 +16,13 @@ ENGINE = ROOT / "engine"
 # From the bottom up. A module may import from its own line or from lines above it in this table.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__", "errors", "values", "plain", "paths", "digests"),
-    ("hints", "document", "yaml_data", "process_memory", "worker"),
+    ("hints", "document", "yaml_data", "process_memory", "worker", "installed"),
     ("schema", "process", "fused_plan", "annotations", "extends", "writing"),
     ("recipe", "toolchain", "toolchains", "refusals", "needed", "comparison", "stress_names", "rule_files"),
-    ("claims", "waivers", "plan", "plan_inputs", "plan_model", "arrays", "customer"),
+    ("claims", "waivers", "plan", "plan_inputs", "plan_model", "arrays", "customer", "watched"),
+    ("needs", "store"),
+    ("keys",),
+    ("reuse",),
     ("meaning", "checks", "origins", "samples", "compare", "origin", "wording"),
     (
         "runtime",
@@ -36,7 +39,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("rules", "precision", "sources"),
     ("quantize",),
     ("rewriting", "diagnosis"),
-    ("exporters",),
+    ("exporters", "reference"),
     ("types_proof", "modes_proof"),
     ("steps",),
     ("reruns", "ordering"),
@@ -44,7 +47,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("record",),
     ("workspace",),
     ("host",),
-    ("accept", "breaches"),
+    ("accept", "breaches", "half_sums"),
     ("lock",),
     ("diff",),
     ("interpret", "reproduce", "locking"),

@@ -94,5 +94,7 @@ def summary(result: StepResult) -> str:
     mark = {"ok": "ok", "failed": "FAILED", "not-run": "not run"}[result.status]
     index = NAMES.index(result.step) + 1
     why = result.why.splitlines()
+    if result.reused:
+        return f"[{index:>2}/{len(NAMES)}] {result.step:<9} reused   {why[0] if why else f'of {result.ended}'}"
     tail = f"{result.seconds:6.1f} s" if result.status == "ok" else why[0] if why else ""
     return f"[{index:>2}/{len(NAMES)}] {result.step:<9} {mark:<8} {tail}"

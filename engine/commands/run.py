@@ -11,6 +11,7 @@ import click
 
 from engine import locking, route
 from engine.accept import REHEARSED
+from engine.commands import options
 from engine.commands.progress import Bar, Lines, Silent
 from engine.diff import words
 from engine.errors import Exit
@@ -18,6 +19,7 @@ from engine.locking import Locked
 from engine.plain import to_plain
 from engine.route import Outcome
 from engine.steps import NAMES
+from engine.store.store import Store
 
 
 @click.command("run")
@@ -38,6 +40,8 @@ from engine.steps import NAMES
 @click.option(
     "--write-rewrites", is_flag=True, help="Turn what rewrites: auto did into lines of the recipe; no lock."
 )
+@options.store
+@click.option("--fresh", is_flag=True, help="Take nothing out of the store; read every file again.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the outcome as JSON, and events as JSON lines on stderr."
 )
@@ -51,6 +55,8 @@ def command(
     time_limit: float | None,
     locked: bool,
     write_rewrites: bool,
+    store: Store | None,
+    fresh: bool,
     as_json: bool,
     quiet: bool,
     debug: bool,
@@ -61,7 +67,7 @@ def command(
         raise click.UsageError("--locked holds the run against the recipe as it is; --write-rewrites changes it")
     view = Silent(as_json) if as_json or quiet else Bar() if Bar.fits() else Lines()
     with view:
-        outcome = route.run(recipe, out, until, wanted, view.observe, time_limit, locked, write_rewrites)
+        outcome = route.run(recipe, out, until, wanted, view.observe, time_limit, locked, write_rewrites, store, fresh)
     if quiet and not as_json:
         _print_verdict(outcome)
     else:

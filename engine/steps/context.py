@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from engine import needs
 from engine.digests import digest_file
 from engine.errors import StepError
 from engine.plan import Plan
@@ -53,6 +55,12 @@ class Context:
             for step, result in self.earlier.items()
             for artifact in result.artifacts.values()
         }
+
+    def for_step(self, step: str) -> Context:
+        """The same run with nothing but what the step's result is said to follow from; see :mod:`engine.needs`."""
+        part = copy.copy(self)
+        part.plan, part.earlier = needs.narrowed(self.plan, step), needs.seen(self.earlier, step)
+        return part
 
     def artifact(self, step: str, name: str) -> Path:
         path = self.earlier[step].artifacts[name].path

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from engine import samples
+from engine import reference, samples
 from engine.errors import StepError
 from engine.exporters.exported import Exported
-from engine.plan import Plan
 from engine.steps.context import Context, Done
 from engine.values import Issue
 
@@ -23,7 +22,7 @@ def run(context: Context) -> Done:
     plan = context.plan
     if plan.model.source == "onnx":
         return _adopted(context)
-    port = context.memo.get("port") or _reload(plan)
+    port = context.memo.get("port") or reference.load(plan).port
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"torch(\..*)?|copyreg")
     if plan.exporter == "both":
@@ -123,13 +122,6 @@ def _both(port: Any, context: Context) -> Done:
         artifacts=artifacts,
         issues=choice.issues,
     )
-
-
-def _reload(plan: Plan) -> Any:
-    from engine import torch_model
-    from engine.sources import torch_sources
-
-    return torch_model.Port(torch_sources.load(plan), tuple(plan.inputs), plan.outputs).eval()
 
 
 def _adopted(context: Context) -> Done:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,8 @@ from engine.compare import compare
 from engine.comparison import Comparison
 from engine.errors import StepError
 from engine.plain import to_plain
-from engine.plan import Plan
 from engine.steps.context import Context, Done
 from engine.values import Issue
-from engine.wording import number, pattern_of
 
 if TYPE_CHECKING:
     from engine.precision.rehearsal import Culprit, Probe
@@ -28,7 +27,7 @@ def run(context: Context) -> Done:
     """Compare the shadow of the lowered graph with the reference in FP32 at every parity shape.
 
     Instrumented runs then name the nodes where values leave the range of their type, at every shape, the modules that
-    add most error, at one, and the sums that would not bear FP16.
+    add most error, at one, and how the sums would bear FP16; :mod:`engine.half_sums` judges these.
     """
     from engine.graph import files
     from engine.precision import blocked, rehearsal
@@ -70,10 +69,11 @@ def run(context: Context) -> Done:
                        for item, at, _ in ranges],
         },
         measurements={
-            "comparisons": to_plain(found), "half": to_plain(half), "growth": _growth(context, lowered, shapes)
+            "comparisons": to_plain(found), "half": to_plain(half), "growth": _growth(context, lowered, shapes),
+            "sums": [_sum(item, shape) for shape, probe in probes.items() for item in probe.sums],
         },
         artifacts={"shadow": path},
-        issues=(*_issues(ranges), *_sums(context.plan, probes, found)),
+        issues=tuple(_issues(ranges)),
     )  # fmt: skip
 
 
@@ -113,6 +113,12 @@ def _finite(error: float) -> float | None:
     return error if math.isfinite(error) else None  # JSON has no infinity
 
 
+def _sum(item: Sum, shape: str) -> dict[str, Any]:
+    found = to_plain(item) | {"overflows": item.overflows, "error": item.error, "shape": shape}
+    largest = sys.float_info.max  # JSON has no infinity
+    return {key: min(value, largest) if isinstance(value, float) else value for key, value in found.items()}
+
+
 def _merged(probes: Mapping[str, Probe]) -> list[tuple[Culprit, list[str], int]]:
     """Each culprit once, with its shapes and the most nodes that are affected at one of them."""
     found: dict[tuple[str, str], tuple[Culprit, list[str], int]] = {}
@@ -144,47 +150,3 @@ def _hint(item: Culprit) -> str:
     if item.op == "Cast":
         return f"a wider type for what feeds {item.value}"
     return f"try: {{node: {item.node}, type: fp32, because: {item.kind}}}, and the nodes around it"
-
-
-def _sums(plan: Plan, probes: Mapping[str, Probe], found: Sequence[Comparison]) -> list[Issue]:
-    """What a kernel that accumulates in FP16 could break: one issue for modules that differ by a number only."""
-    limit, metric = _relative_limit(plan, found)
-    groups: dict[str, list[tuple[Sum, str]]] = {}
-    for shape, probe in probes.items():
-        for item in probe.sums:
-            if item.overflows or item.error > limit:
-                groups.setdefault(pattern_of(item.module) or item.node, []).append((item, shape))
-    return [_summed(where, items, limit, metric) for where, items in groups.items()]
-
-
-def _summed(where: str, items: Sequence[tuple[Sum, str]], limit: float, metric: str) -> Issue:
-    over = [pair for pair in items if pair[0].overflows]
-    worst, shape = max(over or items, key=lambda pair: pair[0].total if over else pair[0].error)
-    nodes = dict.fromkeys(item.node for item, _ in items)
-    harm = (
-        f"partial sums may reach {number(worst.total)} and FP16 ends at 65504; the result is {number(worst.result)}"
-        if over
-        else f"an error up to about {number(worst.error)} of the largest result; {metric} allows {number(limit)}"
-    )
-    more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
-    return Issue(
-        "rehearse", "numeric", f"sums in {where} may not bear FP16 accumulation",
-        f"{worst.op} of {worst.length} terms: {harm}",
-        "the rehearsal sums in FP32: measure on a GPU, or keep the module in fp32 (precision.overrides)",
-        f"{worst.node} at shape {shape}{more}", "open",
-    )  # fmt: skip
-
-
-def _relative_limit(plan: Plan, found: Sequence[Comparison]) -> tuple[float, str]:
-    """The strictest of ``accept.engine`` as an error relative to the outputs, and the key that it is from."""
-    limits = plan.accept.engine
-    scale = max((item.scale for item in found if item.scale), default=1.0)
-    known: list[tuple[float, str]] = []
-    if limits.rel_l2 is not None:
-        known.append((limits.rel_l2, "rel_l2"))
-    if limits.max_abs is not None:
-        known.append((limits.max_abs / scale, "max_abs"))
-    if limits.cosine is not None:
-        known.append(((2 * max(0.0, 1 - limits.cosine)) ** 0.5, "cosine"))
-    limit, metric = min(known, default=(1.0, "no limit on errors;"))
-    return limit, f"accept.engine.{metric}" if known else metric

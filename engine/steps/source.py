@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from engine import origin, samples
+from engine import reference as references
 from engine.errors import StepError
 from engine.plan import Plan
+from engine.reference import Call, Reference
 from engine.steps.context import Context, Done
 from engine.values import Issue
 
 _MOST_WORK = 1e11  # input elements x parameters; above it half and double precision on a CPU take seconds
 _NO_MODEL = "not run: there is no PyTorch model"
-_Call = Callable[[Mapping[str, samples.Array], str], dict[str, samples.Array]]
-
-
-@dataclass(frozen=True)
-class _Reference:
-    """What gives the reference outputs: ``call(inputs, shape)``; ``port`` is the PyTorch model behind it.
-
-    ``files`` are digests of files that only reading the model could tell.
-    """
-
-    call: _Call
-    facts: Mapping[str, Any]
-    port: Any = None
-    issues: list[Issue] = field(default_factory=list)
-    files: Mapping[str, str] = field(default_factory=dict)
-    optional: tuple[str, ...] = ()
 
 
 def run(context: Context) -> Done:
@@ -42,7 +27,7 @@ def run(context: Context) -> Done:
     total = len(plan.shapes) + 2
     context.progress("loading the model", 0, total)
     came = origin.facts(plan)
-    reference = _onnx_file(plan) if plan.model.source == "onnx" else _pytorch(plan)
+    reference = references.load(plan)
     came["files"] |= reference.files
     context.memo |= {"port": reference.port, "call": reference.call}
     folder = context.folder("samples")
@@ -76,44 +61,7 @@ def run(context: Context) -> Done:
     )
 
 
-def _pytorch(plan: Plan) -> _Reference:
-    from engine import torch_model
-    from engine.sources import torch_sources
-
-    model = torch_sources.load(plan)
-    torch_model.check_signature(model, plan)
-    _require_fp32(model, f"model.{plan.model.source}")
-    issues = list(_set_eval(model))
-    port = torch_model.Port(model, tuple(plan.inputs), plan.outputs).eval()
-    parameters = list(model.parameters())
-    facts = {
-        "module": f"{type(model).__module__}.{type(model).__qualname__}",
-        "parameters": sum(parameter.numel() for parameter in parameters),
-        "parameter_types": sorted({str(parameter.dtype).removeprefix("torch.") for parameter in parameters}),
-    }
-    optional = tuple(torch_model.optional_inputs(model, plan))
-    return _Reference(
-        lambda inputs, shape: torch_model.call(port, inputs, shape), facts, port, issues, optional=optional
-    )
-
-
-def _require_fp32(model: Any, where: str) -> None:
-    """The reference of every comparison is FP32; other parameters would be rounded or narrowed on the way."""
-    import torch
-
-    for name, parameter in model.named_parameters():
-        if parameter.dtype in (torch.float16, torch.bfloat16, torch.float64):
-            kind = str(parameter.dtype).removeprefix("torch.")
-            raise StepError(
-                f"the model's parameters are {kind} ({name})",
-                klass="numeric",
-                fix="return the model in float32 (model.float()); the recipe's precision makes it narrower",
-                where=where,
-                usage=True,
-            )
-
-
-def _notes(reference: _Reference) -> list[Issue]:
+def _notes(reference: Reference) -> list[Issue]:
     """What a reader must know about how the model was called; known only after it was."""
     port, notes = reference.port, []
     if port is None:
@@ -132,13 +80,6 @@ def _notes(reference: _Reference) -> list[Issue]:
     return notes
 
 
-def _onnx_file(plan: Plan) -> _Reference:
-    from engine.sources import onnx_file
-
-    reference = onnx_file.Reference(plan)
-    return _Reference(reference.call, reference.facts(), files=reference.files())
-
-
 def _random_weights(plan: Plan) -> list[Issue]:
     if plan.model.source not in ("torchvision", "timm", "transformers") or plan.model.weights:
         return []
@@ -146,26 +87,6 @@ def _random_weights(plan: Plan) -> list[Issue]:
         Issue(
             "source", "numeric", f"the weights are random (seed {plan.seed}): no trained model was ported",
             cause="the recipe names no weights", fix="name them under model.weights",
-        )
-    ]  # fmt: skip
-
-
-def _set_eval(model: Any) -> list[Issue]:
-    from torch.nn.modules import batchnorm, dropout
-
-    # A module without these behaves the same in both modes.
-    matters = (batchnorm._BatchNorm, dropout._DropoutNd)
-    training = [name or "the model" for name, module in model.named_modules()
-                if module.training and isinstance(module, matters)]  # fmt: skip
-    model.eval()
-    if not training:
-        return []
-    shown = ", ".join(training[:3]) + (f" and {len(training) - 3} more" if len(training) > 3 else "")
-    return [
-        Issue(
-            "source", "export", f"the model came in training mode ({shown})",
-            cause="dropout and batch statistics would be active", fix="switched to eval mode",
-            disposition="fixed",
         )
     ]  # fmt: skip
 
@@ -229,7 +150,7 @@ def _more_references(
     return done
 
 
-def _half(port: Any, plan: Plan) -> tuple[_Call | None, str]:
+def _half(port: Any, plan: Plan) -> tuple[Call | None, str]:
     """PyTorch itself in the float type and "run", or why not; no reason where that is no half."""
     import torch
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from engine import samples
+from engine import reference, samples
 from engine.errors import StepError
 from engine.plan import Plan
+from engine.reference import Call
 from engine.steps.context import Context, Done
 from engine.values import Issue
-
-Call = Callable[[Mapping[str, samples.Array], str], dict[str, samples.Array]]
 
 
 def run(context: Context) -> Done:
@@ -21,6 +19,9 @@ def run(context: Context) -> Done:
     from engine.stress import cases, content
 
     plan = context.plan
+    if "call" not in context.memo:
+        loaded = reference.load(plan)
+        context.memo |= {"port": loaded.port, "call": loaded.call}
     call: Call = context.memo["call"]
     exact, noise = _exact(context.memo.pop("port", None))
     found = cases.cases(plan, content.read(files.load(context.graph)))
