@@ -23,6 +23,7 @@ from engine.record import Record
 from engine.reuse import Reuse
 from engine.steps import NAMES, STEPS, Step
 from engine.steps.context import Context
+from engine.store import care
 from engine.store.store import Store
 from engine.stress import judge as hard
 from engine.values import Issue, StepResult
@@ -62,12 +63,13 @@ class _Run:
             self.interrupted, self.finished, self.environment, self.date,
         )  # fmt: skip
 
-    def keep(self, result: StepResult) -> None:
+    def keep(self, result: StepResult, write: bool = True) -> None:
         if result.step == "rehearse" and result.status == "ok":
             result = replace(result, issues=(*result.issues, *half_sums.issues(self.plan, result)))
         self.results[result.step] = result
         self.observer({"kind": "step", "result": result})
-        record.write(self.record(), self.out)
+        if write:  # what came out of the store is there again for the next run
+            record.write(self.record(), self.out)
 
     def fail(self, step: str, failure: Failure, log_tail: tuple[str, ...] = ()) -> None:
         self.failed_step, self.failure = step, failure
@@ -108,6 +110,8 @@ def run(
         state.interrupted = True
     state.finished = True
     state.reuse.remember(state.results)
+    if store is not None and any(not item.reused for item in state.results.values()):
+        care.keep_within(store)
     finished = state.record()
     record.write(finished, out)
     return finished
@@ -121,7 +125,7 @@ def _reused(state: _Run, steps: list[Step]) -> list[Step]:
             if step.group != "here":
                 state.reuse.troubles(step.name)  # the process that runs it comes upon them again, and tells them
             return steps[index:]
-        state.keep(found)
+        state.keep(found, write=False)
     return []
 
 
@@ -262,7 +266,7 @@ def _run_here(state: _Run, steps: list[Step]) -> None:
             state.fail(step.name, failure, tuple(failure.evidence.splitlines()[-20:]))
             return
         if result is not None:
-            state.keep(result)
+            state.keep(result, write=result.status == "ok")
 
 
 def _klass(failure: Failure) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 from engine import installed, toolchain
 from engine.errors import RecipeError
-from engine.needs import NEEDS, READS, Needs
+from engine.needs import FILES, NEEDS, READS, Needs
 from engine.plain import to_plain
 from engine.plan import Plan
 from engine.values import StepResult
@@ -100,14 +100,16 @@ def _result(name: str, earlier: Mapping[str, StepResult], needs: Needs) -> Any:
     if step not in earlier:
         raise Unknown(f"{step} has no result yet")
     result = earlier[step]
+    files = {item.path: item.digest for item in result.artifacts.values()}
+    if artifact == FILES:
+        return {"status": result.status, "files": files}
     if artifact:
         found = result.artifacts.get(artifact)
         return {"status": result.status, artifact: found.digest if found else None}
     without = _TEXTS if READS in needs.more else _TEXTS | {READ}
     facts = _bare(to_plain(result.facts), without)
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-    return {"status": result.status, "files": {item.path: item.digest for item in result.artifacts.values()},
-            "facts": digest}  # fmt: skip
+    return {"status": result.status, "files": files, "facts": digest}
 
 
 def _digests(paths: Iterable[Path], digest: Digest) -> dict[str, str]:

@@ -8,19 +8,21 @@ time: it costs nothing, or its result is of the moment.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from engine.plan import Plan
 from engine.values import StepResult
 
+FILES = "*"  # all files of a result, and none of its facts
 READS = "reads"  # among ``more``: the step runs the customer's Python, and what that reads counts
 _PLACES = ("folder", "recipe_file")  # where the recipe lies: nothing follows from it
 
 
 @dataclass(frozen=True)
 class Needs:
-    """``plan``: dotted fields of the plan. ``results``: steps before it, as ``step:artifact`` one of their files alone.
+    """``plan``: dotted fields of the plan. ``results``: steps before it; as ``step:artifact`` one of their files alone, as
+    ``step:*`` all of these.
 
     ``packages``: distributions whose versions count. ``more``: what else counts, see :mod:`engine.keys`; it is there
     that the fields in ``partly`` are turned into the little that follows from them.
@@ -37,6 +39,7 @@ _ONNX = ("ml-dtypes", "numpy", "onnx", "onnx-ir")
 _TORCH = (*_ONNX, "torch")
 _RUNTIME = (*_ONNX, "onnxruntime", "onnxruntime-gpu")
 _MODEL = ("seed", "model", "axes", "inputs", "outputs", "shapes")
+_SAMPLES = f"source:{FILES}"
 _FP32 = ("export", "simplify", "rewrite")
 _BUILD = tuple(f"build.{name}" for name in ("target", "workspace_mib", "time_limit_s", "memory_limit_mib"))
 
@@ -46,17 +49,17 @@ NEEDS: Mapping[str, Needs] = {
                     (READS, "files", "both", "opset_limit"), ("accept", "build")),
     "check": Needs(("model",), ("source", "export"), _ONNX, ("opset_limit",), ("build",)),
     "stress": Needs((*_MODEL, "stress"), ("source", "export"), (*_TORCH, *_RUNTIME), (READS, "files", "case_files")),
-    "simplify": Needs(("simplify", "shapes"), ("source", "export"), (*_RUNTIME, "onnxsim")),
+    "simplify": Needs(("simplify", "shapes"), (_SAMPLES, "export"), (*_RUNTIME, "onnxsim")),
     "rewrite": Needs(("rewrites", "library", "axes"), ("export", "simplify"), (*_RUNTIME, "onnx-graphsurgeon"),
                      ("auto",), ("build",)),
-    "parity": Needs(("shapes", "stress.leave_out"), ("source", "stress", *_FP32), _RUNTIME, ("strict",), ("accept",)),
-    "calibrate": Needs(("seed", "axes", "inputs", "shapes", "precision.calibration"), ("source", *_FP32), _RUNTIME,
+    "parity": Needs(("shapes", "stress.leave_out"), (_SAMPLES, "stress", *_FP32), _RUNTIME, ("strict",), ("accept",)),
+    "calibrate": Needs(("seed", "axes", "inputs", "shapes", "precision.calibration"), (_SAMPLES, *_FP32), _RUNTIME,
                        (READS, "files", "asked"), ("precision.base", "precision.overrides", "precision.search")),
     "lower": Needs(("precision.base", "precision.io", "precision.overrides", "precision.floats"),
                    (*_FP32, "calibrate"), _ONNX),
-    "rehearse": Needs(("shapes",), ("source", *_FP32, "lower"), _RUNTIME),
+    "rehearse": Needs(("shapes",), (_SAMPLES, *_FP32, "lower"), _RUNTIME),
     "build": Needs(("name", *_BUILD, "axes", "inputs", "shapes"), ("lower",), (), ("toolchain",), ("build",)),
-    "fused": Needs(("shapes",), ("source", "lower", "build:plan"), _RUNTIME),
+    "fused": Needs(("shapes",), (_SAMPLES, "lower", "build:plan"), _RUNTIME),
     "bench": Needs((*_MODEL, "bench"), ("source", *_FP32), (*_TORCH, *_RUNTIME), (READS, "files", "cpu")),
 }  # fmt: skip
 
@@ -103,5 +106,9 @@ def seen(earlier: Mapping[str, StepResult], step: str) -> dict[str, StepResult]:
     needs = NEEDS.get(step)
     if needs is None:
         return dict(earlier)
-    wanted = steps_of(needs)
-    return {name: result for name, result in earlier.items() if name in wanted}
+    wanted = {name: part for name, _, part in (item.partition(":") for item in needs.results)}
+    return {
+        name: replace(result, facts={}) if wanted[name] == FILES else result
+        for name, result in earlier.items()
+        if name in wanted
+    }

@@ -9,11 +9,10 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from engine import __version__
+from engine import __version__, installed
 from engine.errors import Failure, RecipeError
 from engine.plain import from_plain, to_plain
 from engine.plan import Plan
@@ -65,12 +64,7 @@ def environment() -> dict[str, str]:
     """Versions of what a run depends on; read from package metadata, nothing is imported."""
     found = {"python": platform.python_version(), "platform": platform.platform(terse=True)}
     found["machine"] = f"{platform.machine()}, {os.cpu_count()} cores"
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    return found | {name: version for name in PACKAGES if (version := installed.version(name))}
 
 
 def write(record: Record, out: Path, extra: Mapping[str, Any] | None = None) -> Path:

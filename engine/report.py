@@ -27,16 +27,16 @@ _STATES = {
 }
 
 
-def write(record: Record, verdict: Verdict, folder: Path, target: Path) -> None:
-    """Render the report to ``target``; ``folder`` is where the run's files lie."""
-    text = render(record, verdict, folder, target.parent)
+def write(record: Record, verdict: Verdict, folder: Path, target: Path, compiled: Path | None = None) -> None:
+    """Render the report to ``target``; ``folder`` is where the run's files lie, ``compiled`` one for the template."""
+    text = render(record, verdict, folder, target.parent, compiled)
     draft = target.with_name(f".{target.name}.part")
     target.parent.mkdir(parents=True, exist_ok=True)
     draft.write_text(text, encoding="utf-8", errors="surrogateescape")
     os.replace(draft, target)
 
 
-def render(record: Record, verdict: Verdict, folder: Path, beside: Path) -> str:
+def render(record: Record, verdict: Verdict, folder: Path, beside: Path, compiled: Path | None = None) -> str:
     """The report as Markdown; file paths in it are relative to ``beside``."""
     import jinja2
 
@@ -47,6 +47,7 @@ def render(record: Record, verdict: Verdict, folder: Path, beside: Path) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
+        bytecode_cache=jinja2.FileSystemBytecodeCache(str(compiled)) if compiled else None,
     )
     environment.filters["cell"] = cell
     template = environment.get_template("port_report.md.j2")

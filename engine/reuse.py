@@ -48,12 +48,11 @@ class Reuse:
         if self.store is None or step not in NEEDS:
             return None
         try:
-            found = self._fields(step, earlier)
+            found, whole = self.fields(step, earlier)
         except Unknown:
             return None
         self.asked[step] = found
-        whole = None if self.fresh else self._with_reads(step, found)
-        result = self.store.find(keys.key(whole)) if whole is not None else None
+        result = self.store.find(keys.key(whole)) if whole is not None and not self.fresh else None
         if result is None or not self.store.place(result, self.out):
             return None
         return replace(result, reused=True)
@@ -92,7 +91,7 @@ class Reuse:
             return
         if READS in whole:
             store.hint(keys.key(now), names)
-        store.put(keys.key(whole), result, self.out, whole)
+        store.put(keys.key(whole), result, self.out, self.plan.name)
 
     def shut(self) -> None:
         """A write failed in a child process: no other is tried."""
@@ -113,6 +112,14 @@ class Reuse:
         assert self.store is not None
         return keys.fields(step, self.plan, earlier, self.store.seen.digest)
 
+    def fields(self, step: str, earlier: Mapping[str, StepResult]) -> tuple[Fields, Fields | None]:
+        """What a result follows from by name; and with what the customer's Python reads, None where that is not known.
+
+        Raises Unknown.
+        """
+        found = self._fields(step, earlier)
+        return found, self._with_reads(step, found)
+
     def _with_reads(self, step: str, found: Fields) -> Fields | None:
         assert self.store is not None
         if READS not in NEEDS[step].more:
@@ -131,10 +138,10 @@ class Reuse:
             if step not in NEEDS:
                 continue
             try:
-                found = self._fields(step, results)
+                found, whole = self.fields(step, results)
             except Unknown:
                 continue
-            followed[step] = self._with_reads(step, found) or found
+            followed[step] = whole or found
         self.store.remember(self.plan.recipe_file, {"at": stamp(), "steps": followed})
 
 

@@ -47,7 +47,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("record",),
     ("workspace",),
     ("host",),
-    ("accept", "breaches", "half_sums"),
+    ("accept", "breaches", "half_sums", "why"),
     ("lock",),
     ("diff",),
     ("interpret", "reproduce", "locking"),

@@ -57,7 +57,7 @@ class Objects:
         """Make ``name`` in a run's folder a file with this content. Raises OSError."""
         target, earlier = out / name, out / EARLIER / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        if self.seen.known(earlier) == digest:
+        if self.seen.known(target, earlier) == digest:
             os.replace(earlier, target)
         else:
             draft = target.with_name(f".{target.name}.part")

@@ -42,11 +42,14 @@ class Seen:
             self._write(path, before, found)
         return found
 
-    def known(self, path: Path) -> str:
-        """The digest that a note tells of the file as it is now; empty where none does."""
+    def known(self, path: Path, now_at: Path | None = None) -> str:
+        """The digest that a note tells of the file as it is now; empty where none does.
+
+        ``now_at`` is where the file that was noted as ``path`` lies since its folder was renamed.
+        """
         try:
             said = self._file(path).read_text("ascii").split("\n")
-            now = _text(os.stat(path))
+            now = _text(os.stat(now_at or path))
         except (OSError, UnicodeDecodeError):
             return ""
         return said[1] if len(said) == 4 and said[0] == now and said[2] == _check(said[0], said[1]) else ""

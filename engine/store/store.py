@@ -101,15 +101,15 @@ class Store:
             return False
         return True
 
-    def put(self, key: str, result: StepResult, out: Path, fields: Mapping[str, Any]) -> bool:
-        """Keep what a step came to, with its files in ``out`` and the ``fields`` that its key was made of."""
+    def put(self, key: str, result: StepResult, out: Path, of: str) -> bool:
+        """Keep what a step came to, with its files in ``out``; ``of`` is the port's name, for ``cache list``."""
         if self.shut:
             return False
         try:
             with self.locked(exclusive=False):
                 for item in result.artifacts.values():
                     self.objects.put(out / item.path, item.digest, item.bytes)
-                plain = {"format": FORMAT, "key": key, "fields": dict(fields), "result": to_plain(result)}
+                plain = {"format": FORMAT, "key": key, "of": of, "result": to_plain(result)}
                 self.write(self.entry(key), plain)
         except OSError as error:
             self.give_up(error)
@@ -120,6 +120,15 @@ class Store:
         """After one failed write no other is tried: a full disk would fail each, and say so each time."""
         self.shut = True
         self.troubles.append(f"nothing more is stored in {self.folder}: {error.strerror}")
+
+    def templates(self) -> Path | None:
+        """A folder for compiled templates of reports; None where nothing can be written."""
+        folder = self.folder / "templates"
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError:
+            return None
+        return folder
 
     def hint(self, key: str, names: Mapping[str, Any]) -> None:
         """Remember which files and packages the Python read of a step whose other needs have this key."""
