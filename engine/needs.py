@@ -21,8 +21,9 @@ _PLACES = ("folder", "recipe_file")  # where the recipe lies: nothing follows fr
 
 @dataclass(frozen=True)
 class Needs:
-    """``plan``: dotted fields of the plan. ``results``: steps before it; as ``step:artifact`` one of their files alone, as
-    ``step:*`` all of these.
+    """``plan``: dotted fields of the plan.
+
+    ``results``: steps before it; as ``step:artifact`` one of their files alone, as ``step:*`` all of these.
 
     ``packages``: distributions whose versions count. ``more``: what else counts, see :mod:`engine.keys`; it is there
     that the fields in ``partly`` are turned into the little that follows from them.

@@ -13,6 +13,7 @@ from engine.claims import Claim
 from engine.paths import data_dir
 from engine.record import Record
 from engine.steps import STEPS, does
+from engine.store.store import Store
 from engine.stress import view as hard
 from engine.values import StepResult
 from engine.waivers import WaiverUse
@@ -27,18 +28,20 @@ _STATES = {
 }
 
 
-def write(record: Record, verdict: Verdict, folder: Path, target: Path, compiled: Path | None = None) -> None:
-    """Render the report to ``target``; ``folder`` is where the run's files lie, ``compiled`` one for the template."""
-    text = render(record, verdict, folder, target.parent, compiled)
+def write(record: Record, verdict: Verdict, folder: Path, target: Path, store: Store | None = None) -> None:
+    """Render the report to ``target``; ``folder`` is where the run's files lie, ``store`` may hold the compiled template."""
+    text = render(record, verdict, folder, target.parent, store)
     draft = target.with_name(f".{target.name}.part")
     target.parent.mkdir(parents=True, exist_ok=True)
     draft.write_text(text, encoding="utf-8", errors="surrogateescape")
     os.replace(draft, target)
 
 
-def render(record: Record, verdict: Verdict, folder: Path, beside: Path, compiled: Path | None = None) -> str:
+def render(record: Record, verdict: Verdict, folder: Path, beside: Path, store: Store | None = None) -> str:
     """The report as Markdown; file paths in it are relative to ``beside``."""
     import jinja2
+
+    from engine.store.templates import Templates
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(data_dir("templates")),
@@ -47,7 +50,7 @@ def render(record: Record, verdict: Verdict, folder: Path, beside: Path, compile
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
-        bytecode_cache=jinja2.FileSystemBytecodeCache(str(compiled)) if compiled else None,
+        bytecode_cache=Templates(store) if store else None,
     )
     environment.filters["cell"] = cell
     template = environment.get_template("port_report.md.j2")

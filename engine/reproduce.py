@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -219,7 +220,9 @@ def _build(record: Record, prefix: str, step: str) -> Iterator[Section]:
         "the vendor's command line tool, which is not part of its Python package; not run here",
     )
     launcher = "python -m engine.worker.fixed_addresses python -m engine.worker.trt_worker"
-    worker = f"{launcher} < {prefix}engine/request.json"
+    worker = f"{launcher} < engine/request.json"
+    if prefix:
+        worker = f"(cd {shlex.quote(prefix)} && {worker})"
     yield _section(
         f"{step}, as it was run",
         "sh",

@@ -73,7 +73,7 @@ def run(
         done = interpret.run(planned, folder.resolve(), until, observer, time_limit, store, fresh)
         verdict = accept.judge(done, require)
         record.write(done, folder, {"verdict": to_plain(verdict)})
-        report.write(done, verdict, folder, report_file, store.templates() if store else None)
+        report.write(done, verdict, folder, report_file, store)
         lock = None if write_rewrites else locking.after(done, loaded, out, wanted)
     code = exit_code(done, verdict)
     if code == Exit.ACCEPTED and lock is not None and lock.state == "differs":

@@ -35,7 +35,8 @@ def run(context: Context) -> Done:
     verbose = context.out / "logs" / "build-verbose.log"
     request = _request(context, engine, verbose)
     request_file = folder / "request.json"
-    by_hand = {"op": "build", "module": tool.module, "engine": "by_hand.engine", "verbose_log": "by_hand.log"}
+    by_hand = {"op": "build", "module": tool.module, "engine": "by_hand.engine", "verbose_log": "by_hand.log",
+               "onnx": context.graph.relative_to(context.out).as_posix()}  # fmt: skip
     request_file.write_text(json.dumps(request | by_hand) + "\n", encoding="utf-8")
     outcome = toolchain.build(
         tool,

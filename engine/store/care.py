@@ -11,7 +11,7 @@ from pathlib import Path
 from engine.digests import digest_file
 from engine.plain import from_plain
 from engine.store import drafts
-from engine.store.store import Store, read
+from engine.store.store import Store, read, read_bytes
 from engine.values import Artifact, StepResult
 
 DEFAULT_SIZE = 20 * 2**30  # bytes
@@ -78,7 +78,7 @@ def prune(store: Store, most: int) -> Pruned:
             if path.parent.name + path.name not in kept:
                 path.unlink(missing_ok=True)
         old = time.time() - _NOTES_DAYS * 86400
-        for folder in (store.seen.folder, store.hints):
+        for folder in (store.seen.folder, store.hints, store.templates):
             for path in _files(folder):
                 if most == 0 or path.stat().st_mtime < old:
                     path.unlink(missing_ok=True)
@@ -110,9 +110,9 @@ def verify(store: Store) -> list[str]:
             if missing:
                 what = f"{entry.step} of {entry.recipe}, run at {entry.ended}: {', '.join(missing)} is gone"
                 _remove(path, what, faults)
-        for folder in (store.hints, store.last):
+        for folder in (store.hints, store.last, store.templates):
             for path in _files(folder):
-                if read(path) is None:
+                if read_bytes(path) is None:
                     _remove(path, f"{folder.name} {path.name[:10]} is damaged", faults)
         for path in _files(store.seen.folder):
             if not store.seen.sound(path):

@@ -48,6 +48,7 @@ class Store:
         self.entries = self.folder / "entries"
         self.hints = self.folder / "hints"
         self.last = self.folder / "last"
+        self.templates = self.folder / "templates"
         self.seen = Seen(self.folder / "seen", self.drafts)
         self.objects = Objects(self.folder / "objects", self.drafts, self.seen)
 
@@ -121,15 +122,6 @@ class Store:
         self.shut = True
         self.troubles.append(f"nothing more is stored in {self.folder}: {error.strerror}")
 
-    def templates(self) -> Path | None:
-        """A folder for compiled templates of reports; None where nothing can be written."""
-        folder = self.folder / "templates"
-        try:
-            folder.mkdir(exist_ok=True)
-        except OSError:
-            return None
-        return folder
-
     def hint(self, key: str, names: Mapping[str, Any]) -> None:
         """Remember which files and packages the Python read of a step whose other needs have this key."""
         with contextlib.suppress(OSError):  # without one the step runs again
@@ -161,8 +153,10 @@ class Store:
 
     def write(self, path: Path, plain: Mapping[str, Any]) -> None:
         """Write a small file of the store, with the digest of its text in its first line. Raises OSError."""
-        text = json.dumps(plain, separators=(",", ":")).encode()
-        whole = hashlib.sha256(text).hexdigest().encode() + b"\n" + text + b"\n"
+        self.write_bytes(path, json.dumps(plain, separators=(",", ":")).encode() + b"\n")
+
+    def write_bytes(self, path: Path, content: bytes) -> None:
+        whole = hashlib.sha256(content).hexdigest().encode() + b"\n" + content
         drafts.write(path, self.drafts, lambda stream: stream.write(whole))
 
     def _read(self, path: Path) -> tuple[StepResult | None, str]:
@@ -183,11 +177,14 @@ class Store:
 
 def read(path: Path) -> dict[str, Any] | None:
     """The content of a small file of the store; None when it is not as it was written. Raises OSError."""
-    head, _, text = path.read_bytes().partition(b"\n")
-    if hashlib.sha256(text.removesuffix(b"\n")).hexdigest().encode() != head or not text.endswith(b"\n"):
-        return None
-    plain: dict[str, Any] = json.loads(text)
+    content = read_bytes(path)
+    plain: dict[str, Any] | None = json.loads(content) if content is not None else None
     return plain
+
+
+def read_bytes(path: Path) -> bytes | None:
+    head, _, content = path.read_bytes().partition(b"\n")
+    return content if hashlib.sha256(content).hexdigest().encode() == head else None
 
 
 def _read_or_none(path: Path) -> dict[str, Any] | None:
