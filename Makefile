@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint fuzz gauntlet mutation-test healthy-exports docs bench-spine bench-check bench-large bench-parity bench-matching bench-rewrites bench-diagnose bench-lowering bench-quantise clean
+.PHONY: demo test lint fuzz gauntlet mutation-test healthy-exports crash-test docs bench-spine bench-check bench-large bench-parity bench-matching bench-rewrites bench-diagnose bench-lowering bench-quantise clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -35,6 +35,9 @@ bench-diagnose: $(READY)  ## 39 models with planted culprits through `portwright
 
 healthy-exports: $(READY)  ## at least fifty right exports, none of which may fail; the count last
 	$(BIN)/python -m tests.mutants.run --healthy
+
+crash-test: $(READY)  ## 200 kills, full disks and flipped bits under a run's store; killed / recovered last (an hour)
+	$(BIN)/python -m tests.crash
 
 docs: $(READY)  ## write docs/recipe-reference.md from the schema and docs/rewrites.md from the rules
 	$(BIN)/python docs/generate.py

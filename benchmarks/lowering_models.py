@@ -239,7 +239,7 @@ def minilm(path: Path) -> None:
             sys.executable,
             "-m",
             "engine.cli",
-            "run",
+            "run", "--no-store",
             "recipes/minilm-l6",
             "--until",
             "rewrite",

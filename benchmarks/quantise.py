@@ -55,7 +55,7 @@ def prepare(name: str) -> tuple[Path, Path, Path]:
         sys.executable,
         "-m",
         "engine.cli",
-        "run",
+        "run", "--no-store",
         str(RECIPES / recipe),
         "--out",
         str(folder),

@@ -63,7 +63,7 @@ def portwright(out: Path) -> Figure:
         sys.executable,
         "-m",
         "engine.cli",
-        "run",
+        "run", "--no-store",
         "recipes/minilm-l6",
         "--until",
         "build",

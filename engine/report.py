@@ -29,7 +29,7 @@ _STATES = {
 
 
 def write(record: Record, verdict: Verdict, folder: Path, target: Path, store: Store | None = None) -> None:
-    """Render the report to ``target``; ``folder`` is where the run's files lie, ``store`` may hold the compiled template."""
+    """Render the report to ``target``; ``folder`` is where its files lie, ``store`` may hold the compiled template."""
     text = render(record, verdict, folder, target.parent, store)
     draft = target.with_name(f".{target.name}.part")
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -37,7 +37,7 @@ def judge(plant: Plant | Real, folder: Path) -> dict[str, Any]:
         for module, op in [(nodes[name].metadata_props.get(provenance.MODULE, ""), nodes[name].op_type)]
     ]
     exact = set(named) == wanted and len(named) == len(wanted)
-    again = portwright("run", str(recipe), "--until", "rehearse", "-q")
+    again = portwright("run", str(recipe), "--until", "rehearse", "-q", "--no-store")
     k, n = len(wanted), max(2, found.get("of", 2))
     return {
         "state": "exact" if exact else "other", "verdict": found.get("verdict"), "named": sorted(named),

@@ -107,7 +107,7 @@ def ended(folder: Path, way: str, setting: Mapping[str, Any], scratch: Path) -> 
         return _provider(folder, scratch)
     case = yaml.safe_load((folder / "case.yaml").read_text())
     _write(folder, way, case, setting, scratch)
-    command = [sys.executable, "-m", "engine.cli", "run", "recipe.yaml", "--until", "build"]
+    command = [sys.executable, "-m", "engine.cli", "run", "recipe.yaml", "--until", "build", "--no-store"]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         command, cwd=scratch, env=env, capture_output=True, text=True, timeout=SECONDS, check=False
