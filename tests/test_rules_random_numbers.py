@@ -122,6 +122,16 @@ def test_resize(height: int, width: int, down: int, along: int, mode: str) -> No
 
 
 @few
+@given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 3), st.sampled_from(["zeros", "border"]), st.booleans())
+def test_grid_sample_of_a_volume(depth: int, width: int, samples: int, padding: str, corners: bool) -> None:
+    text = (
+        f"g (float[2,3,{depth},2,{width}] x, float[2,{samples},1,2,3] p) => (float[2,3,{samples},1,2] y)"
+        f' {{ y = GridSample <align_corners = {int(corners)}, padding_mode = "{padding}"> (x, p) }}'
+    )
+    same("gridsample-3d-to-gather", text)
+
+
+@few
 @given(st.integers(1, 6), st.integers(1, 3))
 def test_det(n: int, batch: int) -> None:
     same("det-to-minors", f"g (float[{batch},{n},{n}] x) => (float[{batch}] y) {{ y = Det (x) }}")
