@@ -17,8 +17,8 @@ from engine import __version__
 from engine.errors import Exit, PortwrightError, RecipeError
 
 COMMANDS = (
-    "init", "check", "plan", "run", "diagnose", "search", "report", "replay", "show", "diff", "fmt", "rewrite", "rules",
-    "explain", "why", "cache", "toolchain", "schema", "doctor",
+    "init", "check", "plan", "run", "why", "diagnose", "search", "upgrade", "prune", "report", "replay", "show", "diff",
+    "fmt", "rewrite", "rules", "explain", "toolchain", "cache", "schema", "doctor",
 )  # fmt: skip
 
 

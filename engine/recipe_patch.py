@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,6 +31,20 @@ def with_overrides(text: str, lines: Sequence[Line], name: str = "<text>") -> st
     return after
 
 
+def with_toolchain(text: str, spec: str, name: str = "<text>") -> str:
+    """``text`` with another ``build.toolchain`` in the place of the one that is there; every other byte stays."""
+    expected = copy.deepcopy(document.parse(text, name).data)
+    expected["build"]["toolchain"] = spec
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    build = _child(root, "build") if isinstance(root, yaml.MappingNode) else None
+    there = _child(build[1], "toolchain") if build and isinstance(build[1], yaml.MappingNode) else None
+    after = text[: there[1].start_mark.index] + spec + text[there[1].end_mark.index :] if there else ""
+    if not after or not _holds(after, expected, text):
+        what = f"{name}: build.toolchain cannot be changed without changing something else; left as it is"
+        raise RecipeError(what, hint=f"write it by hand: toolchain: {spec}")
+    return after
+
+
 def with_base(text: str, base: str, floats: str, name: str = "<text>") -> str:
     """``text`` with ``precision.base`` and, around a quantised base alone, ``precision.float``; every other byte stays.
 
@@ -52,6 +67,73 @@ def with_base(text: str, base: str, floats: str, name: str = "<text>") -> str:
         more = f", float: {floats}" if quantised else ""
         raise RecipeError(what, hint=f"write it by hand: base: {base}{more}")
     return after
+
+
+def without(text: str, places: Sequence[Sequence[str | int]], name: str = "<text>") -> str:
+    """``text`` without these items of lists, and without a list that has none left; their own comments go with them.
+
+    Raises RecipeError where that cannot be done without changing something else.
+    """
+    after: str | None = text
+    expected = copy.deepcopy(document.parse(text, name).data)
+    for place in sorted(places, key=lambda item: (item[:-1], -int(item[-1]))):
+        after = _item_out(after, place) if after else None
+        _data_out(expected, place)
+    if after is not None:
+        with contextlib.suppress(RecipeError):
+            rest = iter(ordering.comments(text))
+            fewer = all(comment in rest for comment in ordering.comments(after))
+            if fewer and document.parse(after).data == expected:
+                return after
+    shown = ", ".join(".".join(map(str, place)) for place in places)
+    raise RecipeError(f"{name}: {shown} cannot be taken out without changing something else; left as it is",
+                      hint="take it out by hand")  # fmt: skip
+
+
+def _data_out(data: Any, place: Sequence[str | int]) -> None:
+    *way, index = place
+    parent = data
+    for key in way[:-1]:
+        parent = parent[key]
+    del parent[way[-1]][index]
+    if not parent[way[-1]]:
+        del parent[way[-1]]
+
+
+def _item_out(text: str, place: Sequence[str | int]) -> str | None:
+    *way, index = place
+    node: Any = yaml.compose(text, Loader=yaml.SafeLoader)
+    key: Any = None
+    for name in way:
+        found = _child(node, str(name)) if isinstance(node, yaml.MappingNode) else None
+        if found is None:
+            return None
+        key, node, parent = found[0], found[1], node
+    if not isinstance(node, yaml.SequenceNode) or parent.flow_style:
+        return None
+    item, rows = node.value[int(index)], text.splitlines(keepends=True)
+    if node.flow_style:
+        if len(node.value) == 1:
+            return _rows_out(rows, key.start_mark.line, _last(node))
+        start, end = item.start_mark.index, item.end_mark.index
+        if int(index) + 1 < len(node.value):
+            return text[:start] + text[node.value[int(index) + 1].start_mark.index :]
+        return text[: node.value[int(index) - 1].end_mark.index] + text[end:]
+    first = key.start_mark.line if len(node.value) == 1 else _dash(rows, item.start_mark.line)
+    return _rows_out(rows, first, _last(item))
+
+
+def _dash(rows: list[str], line: int) -> int:
+    """The row on which an item begins: its dash may stand above it."""
+    while line and not rows[line].lstrip().startswith("-"):
+        line -= 1
+    return line
+
+
+def _rows_out(rows: list[str], first: int, last: int) -> str:
+    around = rows[first - 1 : first] + rows[last + 1 : last + 2]
+    last += len(around) == 2 and not any(row.strip() for row in around)  # of two empty rows one is left
+    return "".join(rows[:first] + rows[last + 1 :])
 
 
 def _without(text: str, key: str) -> str | None:

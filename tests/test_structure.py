@@ -56,7 +56,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("intake", "route"),
     ("diagnosing",),
     ("searching",),
-    ("initial",),
+    ("initial", "upgrade"),
     ("commands",),
     ("cli",),
 )

@@ -1,4 +1,4 @@
-"""Tagger of token sequences: an embedding, a bidirectional LSTM and a linear layer. Random weights, by the seed below."""
+"""Tagger of token sequences: an embedding, a bidirectional LSTM, a linear layer. Random weights by the seed below."""
 
 from __future__ import annotations
 
