@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from engine import installed, toolchain
+from engine import compatibility, installed, toolchain
 from engine.errors import RecipeError
 from engine.needs import FILES, NEEDS, READS, Needs
 from engine.plain import to_plain
@@ -56,7 +56,7 @@ def key(found: Mapping[str, Any]) -> str:
 @functools.cache
 def code() -> str:
     """sha256 over Portwright's own modules that a step may import: a result is of the code that made it."""
-    package, whole = Path(__file__).resolve().parent, hashlib.sha256()
+    package, whole = Path(__file__).resolve().parent, hashlib.sha256(compatibility.FILE.read_bytes())
     for folder, below, names in os.walk(package):
         below[:] = sorted(name for name in below if folder != str(package) or name not in ABOVE)
         for name in sorted(names):
@@ -160,13 +160,15 @@ def _toolchain(plan: Plan, digest: Digest) -> dict[str, Any]:
         raise Unknown(error.problems[0].what) from None
     if found.module == "tensorrt" or (plan.build.target is None and toolchain.has_gpu()[0]):
         raise Unknown("it is built for the GPU of this machine")
-    return {"module": found.module, "version": found.version, "target": plan.build.target}
+    # Wheels of one version are one thing; what lies behind a path is not known to be the same.
+    python = str(found.python) if found.spec.startswith("path:") else None
+    return {"module": found.module, "version": found.version, "python": python, "target": plan.build.target}
 
 
 def _opset_limit(plan: Plan, digest: Digest) -> int | None:
     try:
         tool = toolchain.resolve(plan.build.toolchain)
-        return toolchain.opset_limit(tool.module, tool.version)
+        return compatibility.opset_limit(tool.module, tool.version)
     except (RecipeError, ValueError):
         return None
 

@@ -242,6 +242,12 @@ class Build:
 
 
 @dataclass(frozen=True)
+class Matrix:
+    toolchains: tuple[str, ...] | None = None
+    targets: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
 class Bench:
     rounds: int | None = None
     warmup: int | None = None
@@ -301,6 +307,7 @@ class Recipe:
     precision: Precision | None = None
     build: Build | None = None
     bench: Bench | None = None
+    matrix: Matrix | None = None
     waivers: tuple[Waiver, ...] | None = None
 
     @property

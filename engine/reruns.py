@@ -37,6 +37,7 @@ FIRST: Mapping[str, str | None] = {
     "precision.search": "calibrate",  # a quantised base to try needs ranges
     "precision.overrides.because": None,
     "build": "build",
+    "matrix": None,  # runs beside the recipe's own
     "bench": "bench",
     "accept": None,
 }

@@ -23,20 +23,6 @@ DISTRIBUTION = {
     "tensorrt": "tensorrt",
 }  # module -> name on the package index
 
-# First version of a series -> newest opset that its importers were made for.
-_OPSETS = {
-    "tensorrt": (((8, 4), 17), ((9, 0), 19), ((10, 0), 20), ((10, 2), 22), ((10, 15), 24), ((11, 5), 25)),
-    "tensorrt_rtx": (((1, 0), 22), ((1, 5), 24)),
-}
-
-# First version of a series -> targets that it builds for without a GPU; tried with 1.4.0.76 to 1.7.1.116.
-_TARGETS = {"tensorrt_rtx": (((1, 4), (75, 80, 86, 89, 120)), ((1, 5), (75, 80, 86, 89, 120, 121)))}
-_TARGETS_TRIED = (1, 7)
-# Type -> first compute capability. TensorRT-RTX refuses the type on the targets below ("HW-specific datatypes").
-_TYPES_FROM = {"bf16": 80, "int4": 80, "fp8": 89}
-# Type -> first version; 1.4.0.76 builds no graph with Q and DQ of these types, 1.5 does (tried).
-_TYPES_SINCE = {("tensorrt_rtx", kind): (1, 5) for kind in ("int8", "fp8", "int4")}
-
 
 @dataclass(frozen=True)
 class Toolchain:
@@ -151,49 +137,6 @@ def _at_path(spec: str) -> Toolchain:
             return replace(toolchain, version=facts["version"])
         reasons += [error["text"] for error in facts["errors"]]
     raise RecipeError(f"toolchain {spec} has no usable TensorRT: {'; '.join(reasons)}")
-
-
-def opset_limit(module: str, version: str) -> int:
-    """The newest ONNX opset to hand to this TensorRT; its parser does not refuse newer ones, it guesses.
-
-    Sources. TensorRT: the documentation of 8.4 to 11.5; where its pages differ the lower figure is taken
-    (11.0 to 11.4: 24 or 25; 10.2 to 10.14: 22 or more). TensorRT-RTX 1.0 to 1.4: the ONNX conversion guide,
-    "opsets 9-22". From 1.5 on no page was found; ``OnnxParser.supports_operator`` is true for every operator
-    that opsets 23 and 24 introduced, which in 1.4 it is not.
-    Raises ValueError for a version older than any of these.
-    """
-    wanted = tuple(int(part) for part in version.split(".")[:2])
-    fitting = [limit for first, limit in _OPSETS[module] if first <= wanted]
-    if not fitting:
-        raise ValueError(f"{DISTRIBUTION[module]} {version} is older than any version with a known opset")
-    return fitting[-1]
-
-
-def unknown(module: str, version: str) -> str:
-    """What is not known of this version: too old or too new for anything that was tried or read. Empty where it is."""
-    wanted = tuple(int(part) for part in version.split(".")[:2])
-    oldest, newest = _OPSETS[module][0][0], _OPSETS[module][-1][0]
-    if oldest <= wanted and wanted[0] <= newest[0]:
-        return ""
-    span = f"{'.'.join(map(str, oldest))} to {newest[0]}.x"
-    return f"nothing is known of {DISTRIBUTION[module]} {version}; rules are written for {span}"
-
-
-def targets(module: str, version: str) -> tuple[str, ...]:
-    """Targets that this TensorRT builds for, as the recipe spells them; empty where that was not tried."""
-    wanted = tuple(int(part) for part in version.split(".")[:2])
-    fitting = [numbers for first, numbers in _TARGETS.get(module, ()) if first <= wanted <= _TARGETS_TRIED]
-    return tuple(f"sm{number}" for number in fitting[-1]) if fitting else ()
-
-
-def first_target(kind: str) -> int | None:
-    """Lowest compute capability (``80`` for 8.0) that has the type; None where every target has it."""
-    return _TYPES_FROM.get(kind)
-
-
-def first_version(module: str, kind: str) -> tuple[int, int] | None:
-    """The first version that builds the type; None where every one that is supported does, or nothing is known."""
-    return _TYPES_SINCE.get((module, kind))
 
 
 def has_gpu() -> tuple[bool, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import needed, toolchain
+from engine import compatibility, needed, toolchain
 from engine.errors import RecipeError
 from engine.rules import library, summary
 from engine.rules.language import load_rule
@@ -61,8 +61,8 @@ def test_rules_that_say_nothing_are_counted(cli: Callable[..., Cli]) -> None:
 
 
 def test_known_versions_have_no_note() -> None:
-    assert not any(toolchain.unknown("tensorrt_rtx", version) for version in ("1.0", "1.7.1.116", "1.9"))
-    assert not any(toolchain.unknown("tensorrt", version) for version in ("8.4.1", "10.3", "11"))
+    assert not any(compatibility.unknown("tensorrt_rtx", version) for version in ("1.0", "1.7.1.116", "1.9"))
+    assert not any(compatibility.unknown("tensorrt", version) for version in ("8.4.1", "10.3", "11"))
 
 
 def test_a_summary_says_what_the_loaded_rule_says() -> None:

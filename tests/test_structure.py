@@ -16,7 +16,7 @@ ENGINE = ROOT / "engine"
 # From the bottom up. A module may import from its own line or from lines above it in this table.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__init__", "errors", "values", "plain", "paths", "digests"),
-    ("hints", "document", "yaml_data", "process_memory", "worker", "installed"),
+    ("hints", "document", "yaml_data", "process_memory", "worker", "installed", "compatibility"),
     ("schema", "process", "fused_plan", "annotations", "extends", "writing"),
     ("recipe", "toolchain", "toolchains", "refusals", "needed", "comparison", "stress_names", "rule_files"),
     ("claims", "waivers", "plan", "plan_inputs", "plan_model", "arrays", "customer", "watched"),

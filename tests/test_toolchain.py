@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import refusals, toolchain
+from engine import compatibility, refusals, toolchain
 from engine.errors import RecipeError, StepError
 from engine.toolchains import capability, make, places
 from tests.conftest import ROOT, Cli
@@ -159,7 +159,7 @@ def test_a_recipe_that_names_one_that_is_not_there(
 
 @pytest.mark.parametrize(("version", "last"), [("1.4.0.76", "sm120"), ("1.5.0.114", "sm121"), ("1.7.1.116", "sm121")])
 def test_targets_are_those_that_each_version_named_when_asked(version: str, last: str) -> None:
-    assert toolchain.targets("tensorrt_rtx", version)[-1] == last
+    assert compatibility.targets("tensorrt_rtx", version)[-1] == last
 
 
 @pytest.mark.parametrize(("texts", "reason"), [(("", "\n too wide \nmore"), "too wide"),

@@ -19,7 +19,7 @@ import onnx.parser
 import psutil
 import pytest
 
-from engine import toolchain
+from engine import compatibility, toolchain
 from engine.errors import RecipeError, StepError
 from engine.fused_plan import read_plan, summary, types_of_nodes
 from engine.process import Limits, Outcome
@@ -495,12 +495,12 @@ def test_probe_of_a_dead_interpreter() -> None:
     ],
 )  # fmt: skip
 def test_opset_limits(module: str, version: str, limit: int) -> None:
-    assert toolchain.opset_limit(module, version) == limit
+    assert compatibility.opset_limit(module, version) == limit
 
 
 def test_opset_of_an_ancient_version() -> None:
     with pytest.raises(ValueError, match=r"tensorrt 7\.2 is older"):
-        toolchain.opset_limit("tensorrt", "7.2")
+        compatibility.opset_limit("tensorrt", "7.2")
 
 
 def test_toolchain_imports_little() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine import toolchain
+from engine import compatibility, toolchain
 from engine.document import KeyPath
 from engine.errors import Problem, RecipeError
 from engine.plan import opset_of
@@ -26,10 +26,38 @@ def problems(loaded: LoadedRecipe) -> Iterator[Problem]:
         yield from _taken(loaded, tool)
     target = loaded.recipe.build.target if loaded.recipe.build else None
     for where, kind in _types(loaded) if target else ():
-        first = toolchain.first_target(kind)
+        first = compatibility.first_target(kind)
         if first is not None and int(str(target)[2:]) < first:
             what = f"{kind} needs sm{first} or newer; build.target is {target}"
             yield loaded.document.problem(where, what)
+    yield from _matrix(loaded)
+
+
+def _matrix(loaded: LoadedRecipe) -> Iterator[Problem]:
+    """Targets of the matrix that lack a type, or that none of its toolchains builds for."""
+    matrix = loaded.recipe.matrix
+    specs = (matrix.toolchains if matrix else None) or (_spec(loaded),)
+    tools = [tool for spec in specs if (tool := _known(spec)) is not None and tool.version]
+    for index, target in enumerate((matrix.targets if matrix else None) or ()):
+        where = ("matrix", "targets", index)
+        for _, kind in _types(loaded):
+            first = compatibility.first_target(kind)
+            if first is not None and int(target[2:]) < first:
+                yield loaded.document.problem(where, f"{kind} needs sm{first} or newer; this target is {target}")
+                break
+        for tool in tools:
+            known = compatibility.targets(tool.module, tool.version)
+            if known and target not in known:
+                what = f"{tool.module} {tool.version} does not build for {target}"
+                yield loaded.document.problem(where, what, f"it builds for {', '.join(known)}")
+
+
+def _known(spec: str) -> Toolchain | None:
+    """A toolchain that need not be installed; None for one of which nothing is known without asking it."""
+    try:
+        return toolchain.of_version(spec) if "==" in spec else toolchain.find(spec)
+    except RecipeError:
+        return None
 
 
 def asked(loaded: LoadedRecipe) -> list[Problem]:
@@ -55,20 +83,20 @@ def _unusable(loaded: LoadedRecipe, error: RecipeError) -> Problem:
 def _taken(loaded: LoadedRecipe, tool: Toolchain) -> Iterator[Problem]:
     """The opset and the target, held against one TensorRT."""
     recipe, at = loaded.recipe, loaded.document.problem
-    opset, limit = opset_of(recipe), toolchain.opset_limit(tool.module, tool.version)
+    opset, limit = opset_of(recipe), compatibility.opset_limit(tool.module, tool.version)
     if opset is not None and opset > limit:
         what = f"export.opset: {opset} is above {limit}, the newest that {tool.module} {tool.version} takes"
         yield at(("export", "opset"), what, "the parser itself would not say so")
     version = tuple(int(part) for part in tool.version.split(".")[:2])
     for where, kind in _types(loaded):
-        first = toolchain.first_version(tool.module, kind)
+        first = compatibility.first_version(tool.module, kind)
         if first is not None and version < first:
             needed = ".".join(map(str, first))
             yield at(where, f"{kind} needs {tool.module} {needed} or newer; the toolchain has {tool.version}")
     target = recipe.build.target if recipe.build else None
     if target is None:
         return
-    targets = toolchain.targets(tool.module, tool.version)
+    targets = compatibility.targets(tool.module, tool.version)
     if targets and target not in targets:
         what = f"build.target: {tool.module} {tool.version} does not build for {target}"
         yield at(("build", "target"), what, f"it builds for {', '.join(targets)}")

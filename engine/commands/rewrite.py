@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from engine import toolchain
+from engine import compatibility, toolchain
 from engine.errors import Exit, RecipeError, quoted
 from engine.plain import to_plain
 
@@ -71,7 +71,7 @@ def command(
 
 
 def require_target(tool: toolchain.Toolchain, target: str | None) -> None:
-    known = toolchain.targets(tool.module, tool.version)
+    known = compatibility.targets(tool.module, tool.version)
     if target is not None and known and target not in known:
         raise RecipeError(f"--target: {toolchain.product(tool)} does not build for {quoted(target)}",
                           hint=f"it builds for {', '.join(known)}")  # fmt: skip

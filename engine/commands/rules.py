@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from engine import toolchain, wording
+from engine import compatibility, toolchain, wording
 from engine.errors import Exit
 from engine.rules import summary
 from engine.rules.summary import Summary
@@ -29,7 +29,7 @@ def command(spec: str | None, as_json: bool) -> Exit:
     active.load(((path, str(path)) for path in map(library.path_of, library.names())), run_python=False)
     every = summary.read_all()
     found = [rule for rule in every if tool is None or rule.needed(tool)]
-    strange = toolchain.unknown(tool.module, tool.version) if tool else ""
+    strange = compatibility.unknown(tool.module, tool.version) if tool else ""
     if strange:
         click.echo(f"note: {strange}", err=True)
     silent = sum(not rule.speaks_of(tool) for rule in every) if tool else 0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from engine import locking, route
+from engine import locking, route, wording
 from engine.accept import REHEARSED
 from engine.commands import options
 from engine.commands.progress import Bar, Lines, Silent
@@ -20,6 +20,7 @@ from engine.plain import to_plain
 from engine.route import Outcome
 from engine.steps import NAMES
 from engine.store.store import Store
+from engine.upgrade.replay import How
 
 
 @click.command("run")
@@ -40,6 +41,7 @@ from engine.store.store import Store
 @click.option(
     "--write-rewrites", is_flag=True, help="Turn what rewrites: auto did into lines of the recipe; no lock."
 )
+@click.option("--matrix", is_flag=True, help="Run every toolchain with every target of the recipe's matrix; no lock.")
 @options.store
 @click.option("--fresh", is_flag=True, help="Take nothing out of the store; read every file again.")
 @click.option(
@@ -55,6 +57,7 @@ def command(
     time_limit: float | None,
     locked: bool,
     write_rewrites: bool,
+    matrix: bool,
     store: Store | None,
     fresh: bool,
     as_json: bool,
@@ -65,6 +68,10 @@ def command(
     wanted = required_steps(require)
     if locked and write_rewrites:
         raise click.UsageError("--locked holds the run against the recipe as it is; --write-rewrites changes it")
+    if matrix:
+        if locked or write_rewrites or until != NAMES[-1] or require:
+            raise click.UsageError("--matrix goes with none of --locked, --write-rewrites, --until and --require")
+        return _matrix(recipe, out, How(lambda event: None, None if fresh else store, time_limit), as_json)
     view = Silent(as_json) if as_json or quiet else Bar() if Bar.fits() else Lines()
     with view:
         outcome = route.run(recipe, out, until, wanted, view.observe, time_limit, locked, write_rewrites, store, fresh)
@@ -73,6 +80,18 @@ def command(
     else:
         _print(outcome, as_json, debug)
     return outcome.exit_code
+
+
+def _matrix(recipe: Path, out: Path | None, how: How, as_json: bool) -> Exit:
+    from engine.upgrade import matrix, report
+
+    cells = matrix.run(recipe, out, how, lambda line: click.echo(line, err=True))
+    if as_json:
+        found = [{"target": cell.target or None} | report.side(cell.side) for cell in cells]
+        click.echo(json.dumps(found, indent=1))
+    else:
+        click.echo(wording.table(matrix.table(cells), matrix.COLUMNS))
+    return Exit.ACCEPTED if all(cell.side.accepted for cell in cells) else Exit.NOT_ACCEPTED
 
 
 def required_steps(text: str) -> Sequence[str]:

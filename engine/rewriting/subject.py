@@ -8,6 +8,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from engine import compatibility
 from engine import toolchain as tools
 from engine.errors import Failure, Problem, StepError
 from engine.graph import external, files, filled, inlined, names, sound
@@ -42,7 +43,7 @@ class Subject:
         return Question(target, build=not self.profile.lacking, profile=self.profile.ranges)
 
     def note_opset(self, tool: tools.Toolchain) -> None:
-        limit, written = tools.opset_limit(tool.module, tool.version), self.model.opset_imports.get("", 1)
+        limit, written = compatibility.opset_limit(tool.module, tool.version), self.model.opset_imports.get("", 1)
         if written > limit:
             self.notes.append(
                 f"opset {written} is above {limit}, the newest known to be taken by {tool.spec};"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from engine import runtime, toolchain
+from engine import compatibility, runtime, toolchain
 from engine.digests import digest_file
 from engine.errors import RecipeError, StepError, quoted
 from engine.graph import boundary, external, files, inlined, names, provenance, sound
@@ -174,7 +174,7 @@ def _check_opset(model: ir.Model, plan: Plan) -> None:
 def require_opset(model: ir.Model, file: str, tool: toolchain.Toolchain) -> None:
     """Raise StepError for an opset that the toolchain does not take."""
     written = model.opset_imports.get("", 0)
-    limit = toolchain.opset_limit(tool.module, tool.version)
+    limit = compatibility.opset_limit(tool.module, tool.version)
     if written > limit:
         raise StepError(
             f"{Path(file).name} has opset {written}, above {limit}, the newest that {tool.module}"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine import fused_plan, modes_proof, toolchain, types_proof
+from engine import compatibility, fused_plan, modes_proof, toolchain, types_proof
 from engine.errors import RecipeError, StepError
 from engine.fused_plan import FusedLayer
 from engine.plain import to_plain
@@ -64,7 +64,7 @@ def run(context: Context) -> Done:
         "types_checked": proof.checked,
         "modes_proof": modes.text,
         **_plan_facts(layers, asked),
-        "loads": loads_where(tool.module, result["version"], plan.build.target),
+        "loads": compatibility.loads(tool.module, result["version"], plan.build.target),
         "findings": [f"{item['severity'].lower()}: {item['text']}" for item in result["log"]
                      if item["severity"] != "INFO"],
     }  # fmt: skip
@@ -225,18 +225,6 @@ def _same_modes(asked: Any, result: Mapping[str, Any]) -> modes_proof.ModesProof
             ),
         )
     return proof
-
-
-def loads_where(module: str, version: str, target: str | None) -> str:
-    """Where an engine can be loaded, by NVIDIA's documentation; nothing here tries it.
-
-    TensorRT-RTX engines do not carry between its releases. Without a target it compiles ahead of time
-    for Ampere and later; with one, for that compute capability alone. TensorRT builds for the GPU at hand.
-    """
-    if module == "tensorrt":
-        return f"TensorRT {version}, the GPU model of the building machine"
-    gpu = f"compute capability {target[2:-1]}.{target[-1]}" if target else "Ampere and later GPUs"
-    return f"TensorRT-RTX {version} only, {gpu}"
 
 
 def _unseen(texts: Mapping[str, str], asked: Any, layers: Sequence[FusedLayer]) -> list[Issue]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine import toolchain
+from engine import compatibility, toolchain
 from engine.errors import RecipeError, StepError
 from engine.plan import Plan
 from engine.steps.context import Context, Done
@@ -83,7 +83,7 @@ def _check_opset(written: int, name: str, plan: Plan) -> None:
         tool = toolchain.resolve(plan.build.toolchain)
     except RecipeError:
         return  # the build step says so
-    limit = toolchain.opset_limit(tool.module, tool.version)
+    limit = compatibility.opset_limit(tool.module, tool.version)
     if written > limit:
         raise StepError(
             f"{name} has opset {written}, above {limit}, the newest that {tool.module} {tool.version} takes",

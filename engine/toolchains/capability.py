@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine import refusals, toolchain
+from engine import compatibility, refusals, toolchain
 from engine.errors import StepError
 from engine.refusals import Question
 from engine.toolchain import Toolchain
@@ -58,7 +58,7 @@ def ask(tool: Toolchain) -> dict[str, Any]:
 
 def opset(module: str, version: str) -> int | None:
     try:
-        return toolchain.opset_limit(module, version)
+        return compatibility.opset_limit(module, version)
     except ValueError:
         return None
 

@@ -44,6 +44,11 @@ def table(rows: Sequence[Row]) -> list[dict[str, str]]:
     return [dict(zip(COLUMNS, row, strict=True)) for row in cells]
 
 
+def figures(side: Side) -> tuple[str, ...]:
+    """Verdict, rehearsed error, engine size, build time, and where the engine loads."""
+    return _short(side), _error(side), _mib(side), _seconds(side), _loads(side)
+
+
 def plain(rows: Sequence[Row], after: str) -> dict[str, Any]:
     """``figures`` are there where the side ran; nothing of it was measured on a GPU."""
     return {"to": after, "headline": headline(rows), "accepted": all(row.good for row in rows),
@@ -53,23 +58,24 @@ def plain(rows: Sequence[Row], after: str) -> dict[str, Any]:
 def _plain(row: Row) -> dict[str, Any]:
     return {
         "recipe": row.recipe, "status": row.status, "accepted": row.good, "notes": list(row.notes),
-        "from": _side(row.before), "to": _side(row.after),
+        "from": side(row.before), "to": side(row.after),
         "changes": words.plain(_difference(row))["changes"],
         "findings_new": list(row.findings_new), "findings_gone": list(row.findings_gone),
         "unneeded_rules": list(row.unneeded),
     }  # fmt: skip
 
 
-def _side(side: Side) -> dict[str, Any]:
-    built = side.record.result("build") if side.record else None
+def side(run: Side) -> dict[str, Any]:
+    """One run as plain data."""
+    built = run.record.result("build") if run.record else None
     facts = built.facts if built else {}
     return {
-        "toolchain": side.spec, "verdict": side.verdict.headline if side.verdict else None, "said": side.said,
-        "folder": side.folder, "engine_bytes": facts.get("engine_bytes"), "layers": facts.get("network_layers"),
+        "toolchain": run.spec, "verdict": run.verdict.headline if run.verdict else None, "said": run.said,
+        "folder": run.folder, "engine_bytes": facts.get("engine_bytes"), "layers": facts.get("network_layers"),
         "loads": facts.get("loads"), "build_seconds": built.seconds if built else None,
         "build_reused": built.reused if built else False,
         "claims": [{"name": claim.name, "limit": claim.limit, "value": claim.value, "status": claim.status}
-                   for claim in (side.verdict.claims if side.verdict else ())],
+                   for claim in (run.verdict.claims if run.verdict else ())],
     }  # fmt: skip
 
 
@@ -110,7 +116,7 @@ def _view(row: Row) -> dict[str, Any]:
 
 def _short(side: Side) -> str:
     if side.verdict is None:
-        return "not run"
+        return f"not run: {side.why}"
     return side.verdict.headline.split(";")[0] if side.accepted else side.verdict.headline
 
 

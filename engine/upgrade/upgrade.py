@@ -69,11 +69,19 @@ def _row(task: Task, how: How, say: Say) -> Row:
             with _SAYING:
                 say(f"{task.name}: {spec}: {side.said}")
     except (PortwrightError, OSError) as error:
-        why = str(error).splitlines()[0]
+        why = _why(error)
         with _SAYING:
             say(f"{task.name}: {why}")
         sides = [Side(task.before or "the locked one", why=why), Side(task.after, why=why)]
     return compare.compare(task.name, *sides)
+
+
+def _why(error: PortwrightError | OSError) -> str:
+    """The first problem, with its hint, on one line."""
+    if isinstance(error, RecipeError):
+        first = error.problems[0]
+        return str(first).splitlines()[0] + (f"; {first.hint}" if first.hint else "")
+    return str(error).splitlines()[0]
 
 
 def locked(recipe: Path) -> str:
