@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint fuzz gauntlet mutation-test healthy-exports crash-test docs bench-spine bench-check bench-large bench-parity bench-matching bench-rewrites bench-diagnose bench-lowering bench-quantise clean
+.PHONY: demo test lint fuzz gauntlet mutation-test healthy-exports crash-test docs bench-spine bench-check bench-large bench-parity bench-matching bench-rewrites bench-diagnose bench-lowering bench-quantise bench-cache clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -65,6 +65,9 @@ bench-quantise: $(READY)  ## INT8 beside ONNX Runtime's and ModelOpt's quantiser
 
 bench-lowering: $(READY)  ## lowering to FP16 beside three other converters, and the rehearsal; ratios last (10 GB of disk)
 	$(BIN)/python benchmarks/lowering.py --rehearse
+
+bench-cache: $(READY)  ## reruns of MiniLM-L6 after an edit, beside Olive's; parts of the whole run last
+	$(BIN)/python benchmarks/cache.py
 
 clean:
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache recipes/*/port recipes/*/PORT_REPORT.md

@@ -16,6 +16,7 @@ from engine.interpret import Observer
 from engine.plan import Plan
 from engine.recipe import LoadedRecipe
 from engine.record import Record
+from engine.store.store import Store
 
 _UNTIL = "rehearse"
 
@@ -35,9 +36,11 @@ class Diagnosis:
         return self.facts.get("verdict") in ("fine", "found", "kinds")
 
 
-def diagnose(path: Path, out: Path | None, observer: Observer, write: bool) -> Diagnosis:
+def diagnose(
+    path: Path, out: Path | None, observer: Observer, write: bool, store: Store | None = None
+) -> Diagnosis:
     """Diagnose the recipe at ``path``; with ``write`` its file gets the overrides that were found."""
-    loaded, plan, done, folder = rehearsed(path, out, observer)
+    loaded, plan, done, folder = rehearsed(path, out, observer, store)
     file = Path(loaded.document.file)
     facts = interpret.diagnose(done, folder, observer)
     if "overrides" not in facts:
@@ -59,7 +62,9 @@ def patch(before: str, after: str, name: str) -> str:
     return "".join(difflib.unified_diff(*lines, f"a/{name}", f"b/{name}"))
 
 
-def rehearsed(path: Path, out: Path | None, observer: Observer) -> tuple[LoadedRecipe, Plan, Record, Path]:
+def rehearsed(
+    path: Path, out: Path | None, observer: Observer, store: Store | None = None
+) -> tuple[LoadedRecipe, Plan, Record, Path]:
     """The recipe, its plan, and the record of a run of it up to the rehearsal with the folder that it is in."""
     loaded, plan = make_plan(path)
     if found := hardware.asked(loaded):
@@ -67,7 +72,7 @@ def rehearsed(path: Path, out: Path | None, observer: Observer) -> tuple[LoadedR
     folder = (out or Path(loaded.document.file).parent / "port").resolve()
     done = _run_of(plan, folder)
     if done is None:
-        done = route.run(path, out, _UNTIL, (), observer).record
+        done = route.run(path, out, _UNTIL, (), observer, store=store).record
     if done.interrupted:
         raise KeyboardInterrupt
     _require_rehearsed(done, loaded, folder)

@@ -14,6 +14,7 @@ from engine.errors import RecipeError
 from engine.interpret import Observer
 from engine.paths import data_dir
 from engine.recipe import QUANTS, LoadedRecipe
+from engine.store.store import Store
 
 PICTURE = "search.svg"
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _EDGE = 640, 360, 60, 50, 20
@@ -36,10 +37,10 @@ class Searched:
         return self.facts.get("best") is not None
 
 
-def search(path: Path, out: Path | None, observer: Observer, write: bool) -> Searched:
+def search(path: Path, out: Path | None, observer: Observer, write: bool, store: Store | None = None) -> Searched:
     """Search for the recipe at ``path``; with ``write`` its file gets base and overrides of the cheapest that holds."""
     _require_searchable(intake.check(path))
-    loaded, plan, done, folder = diagnosing.rehearsed(path, out, observer)
+    loaded, plan, done, folder = diagnosing.rehearsed(path, out, observer, store)
     file = Path(loaded.document.file)
     facts = interpret.search(done, folder, observer)
     if "points" not in facts:

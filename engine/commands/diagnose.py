@@ -9,9 +9,11 @@ from typing import Any
 import click
 
 from engine import diagnosing
+from engine.commands import options
 from engine.commands.progress import Bar, Lines, Silent
 from engine.diagnosing import Diagnosis
 from engine.errors import Exit
+from engine.store.store import Store
 
 
 @click.command("diagnose")
@@ -22,8 +24,9 @@ from engine.errors import Exit
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder of the run to look at, or to make.",
 )
+@options.store
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-def command(recipe: Path, apply_it: bool, out: Path | None, as_json: bool) -> Exit:
+def command(recipe: Path, apply_it: bool, out: Path | None, store: Store | None, as_json: bool) -> Exit:
     """Find the fewest layers of RECIPE to keep in FP32 so that the rehearsal meets accept.engine.
 
     Looks at the last run of the recipe when that is one of this very recipe, and runs it up to the rehearsal
@@ -32,7 +35,7 @@ def command(recipe: Path, apply_it: bool, out: Path | None, as_json: bool) -> Ex
     """
     view = Silent(as_json) if as_json else Bar() if Bar.fits() else Lines()
     with view:
-        found = diagnosing.diagnose(recipe, out, view.observe, apply_it)
+        found = diagnosing.diagnose(recipe, out, view.observe, apply_it, store)
     if as_json:
         click.echo(json.dumps(_plain(found), indent=1))
     else:

@@ -8,8 +8,10 @@ from pathlib import Path
 import click
 
 from engine import searching
+from engine.commands import options
 from engine.commands.progress import Bar, Lines, Silent
 from engine.errors import Exit
+from engine.store.store import Store
 
 _COLUMNS = ("base", "exceptions", "cost", "mult.", "bytes", "error / limit", "")
 
@@ -22,8 +24,9 @@ _COLUMNS = ("base", "exceptions", "cost", "mult.", "bytes", "error / limit", "")
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder of the run to look at, or to make.",
 )
+@options.store
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
-def command(recipe: Path, apply_it: bool, out: Path | None, as_json: bool) -> Exit:
+def command(recipe: Path, apply_it: bool, out: Path | None, store: Store | None, as_json: bool) -> Exit:
     """Find the cheapest types for RECIPE whose rehearsal meets accept.engine.
 
     Tries the bases of precision.search (int8 and fp16 where it names none), each as it is and with the fewest
@@ -32,7 +35,7 @@ def command(recipe: Path, apply_it: bool, out: Path | None, as_json: bool) -> Ex
     """
     view = Silent(as_json) if as_json else Bar() if Bar.fits() else Lines()
     with view:
-        found = searching.search(recipe, out, view.observe, apply_it)
+        found = searching.search(recipe, out, view.observe, apply_it, store)
     if as_json:
         picture = str(found.picture) if found.picture else None
         click.echo(json.dumps({"facts": dict(found.facts), "patch": found.patch, "wrote": found.wrote,

@@ -13,11 +13,13 @@ from engine.diff import locks
 from engine.diff.change import Change
 from engine.rules import library, summary
 from engine.upgrade.replay import Side
+from engine.wording import number
 
 Status = Literal["unchanged", "better", "worse", "broke", "fixed", "failing on both", "not compared"]
 
 # A difference below these is said, and makes nothing better or worse.
-ERROR_MOVES = 0.10  # of a claim's figure: a kernel that sums in another order moves the last digits
+ERROR_MOVES = 0.10  # of a claim's figure: rounding elsewhere in the same plan moves it by a few percent
+LIMIT_MOVES = 0.01  # of its limit: what is far from the limit may move by more
 BYTES_MOVE = 0.05  # of the engine: tactics and padding change from build to build of two versions
 _UNTOLD = ("engine.toolchain", "packages", "recipe.digest")
 
@@ -76,12 +78,10 @@ def _moves(before: Side, after: Side) -> tuple[list[str], list[str]]:
     for name, (one, other) in _claims(before, after).items():
         if one.status != other.status:
             found[other.status == "pass"].append(f"{name}: {one.status} -> {other.status}")
-        elif one.value is not None and other.value is not None:
-            least = ">=" in one.limit
-            size = max(abs(1 - one.value if least else one.value), 1e-12)
-            moved = (one.value - other.value if least else other.value - one.value) / size
-            if abs(moved) > ERROR_MOVES:
-                found[moved < 0].append(f"{name}: {one.value:.3g} -> {other.value:.3g}")
+        elif one.use is not None and other.use is not None:
+            moved = other.use - one.use
+            if abs(moved) > max(ERROR_MOVES * one.use, LIMIT_MOVES):
+                found[moved < 0].append(f"{name}: {number(one.value)} -> {number(other.value)} ({other.limit})")
     sizes = [side.record.facts("build").get("engine_bytes", 0) for side in (before, after) if side.record]
     if sizes[0] and abs(sizes[1] / sizes[0] - 1) > BYTES_MOVE:
         found[sizes[1] < sizes[0]].append(f"engine {sizes[0]:,} -> {sizes[1]:,} bytes")

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from engine import accept, formatting, intake, recipe_patch
+from engine import accept, formatting, intake, recipe_patch, toolchain
 from engine.errors import PortwrightError, RecipeError
 from engine.lock import file as lock_file
 from engine.lock import make
@@ -111,10 +111,12 @@ def _written(task: Task, row: Row) -> list[str]:
     done, told = row.after.record, []
     assert done is not None
     loaded, plan = intake.make_plan(task.recipe)
-    if "==" in plan.build.toolchain and plan.build.toolchain != task.after:
-        home = Path(loaded.document.place(("build", "toolchain")).file)
-        if home.absolute() != task.recipe.absolute():
-            return [f"{task.recipe}: left as it is: build.toolchain stands in {home}, for other recipes too"]
+    here, there = toolchain.resolve(plan.build.toolchain), toolchain.resolve(task.after)
+    if (here.module, here.version) != (there.module, there.version):
+        home = loaded.document.place(("build", "toolchain"))
+        if "==" not in plan.build.toolchain or Path(home.file).absolute() != task.recipe.absolute():
+            said = f"build.toolchain is {plan.build.toolchain}, which is {here.version} here"
+            return [f"{home}: no lock was written: {said}; write {task.after} there"]
         text = recipe_patch.with_toolchain(task.recipe.read_bytes().decode(), task.after, str(task.recipe))
         formatting.write(task.recipe, text)
         told.append(f"{task.recipe}: build.toolchain is {task.after}")
