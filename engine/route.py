@@ -68,7 +68,7 @@ def run(
     beside = Path(loaded.document.file).parent
     folder = out or beside / "port"
     report_file = (out or beside) / REPORT
-    with workspace.claim(folder):
+    with workspace.claim(folder, aside=store is not None):
         report_file.unlink(missing_ok=True)
         done = interpret.run(planned, folder.resolve(), until, observer, time_limit, store, fresh)
         verdict = accept.judge(done, require)

@@ -1,8 +1,8 @@
 """The output folder of a run: made, locked against a second run, and cleared of what an earlier run left.
 
 A stale engine beside a new report would be a claim without a run, so nothing of an earlier run survives the
-start of the next; it is set aside in ``.earlier`` until the run has ended, so that files that come out of the store are
-renamed and not copied. Only a folder that holds a run record, or none of our names, is touched.
+start of the next. For a run with a store it is set aside in ``.earlier`` until that has ended, so that files that come
+out of the store are renamed and not copied. Only a folder that holds a run record, or none of our names, is touched.
 """
 
 from __future__ import annotations
@@ -38,8 +38,11 @@ _FULL = 16 * 2**20  # bytes
 
 
 @contextmanager
-def claim(folder: Path) -> Iterator[None]:
-    """Hold ``folder`` for one run. Raises RecipeError when it cannot be used, saying why."""
+def claim(folder: Path, aside: bool = False) -> Iterator[None]:
+    """Hold ``folder`` for one run; with ``aside`` what is in it is kept apart until the end.
+
+    Raises RecipeError when it cannot be used, saying why.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o644)
@@ -49,7 +52,7 @@ def claim(folder: Path) -> Iterator[None]:
         ) from None
     try:
         _lock(lock, folder)
-        _clear(folder)
+        _clear(folder, aside)
         yield
         shutil.rmtree(folder / EARLIER, ignore_errors=True)
     finally:
@@ -64,7 +67,7 @@ def _lock(lock: int, folder: Path) -> None:
         raise RecipeError(what, hint="wait for it, or give --out another folder") from None
 
 
-def _clear(folder: Path) -> None:
+def _clear(folder: Path, keep: bool) -> None:
     there = [name for name in FOLDERS if (folder / name).exists()]
     if there and not (folder / FILE).is_file():
         what = f"{folder}: holds '{there[0]}' but no {FILE}, so it is not a folder of an earlier run"
@@ -72,9 +75,13 @@ def _clear(folder: Path) -> None:
     aside = folder / EARLIER
     if aside.exists():
         shutil.rmtree(aside)
-    aside.mkdir()
+    if keep:
+        aside.mkdir()
     for name in there:
-        os.rename(folder / name, aside / name)
+        if keep:
+            os.rename(folder / name, aside / name)
+        else:
+            shutil.rmtree(folder / name)
     (folder / "logs").mkdir()
 
 

@@ -68,7 +68,7 @@ def prune(store: Store, most: int) -> Pruned:
         gone = 0
         for entry in entries(store):
             new = {item.digest: item.bytes for item in entry.artifacts if item.digest not in kept}
-            if total + sum(new.values()) <= most and not gone:
+            if most and total + sum(new.values()) <= most and not gone:
                 kept |= new.keys()
                 total += sum(new.values())
             else:

@@ -71,7 +71,7 @@ def on_toolchain(plan: Plan, spec: str, folder: Path, how: How) -> Side:
 
 def run(plan: Plan, folder: Path, how: How) -> Side:
     """Run ``plan`` in ``folder``, with a report there. RecipeError when the folder cannot be used."""
-    with workspace.claim(folder):
+    with workspace.claim(folder, aside=how.store is not None):
         done = interpret.run(plan, folder.resolve(), NAMES[-1], how.observer, how.seconds, how.store)
         verdict = accept.judge(done)
         record.write(done, folder, {"verdict": to_plain(verdict)})
