@@ -60,15 +60,23 @@ def of_version(spec: str) -> Toolchain:
     return Toolchain(spec, Path(sys.executable), module, version)
 
 
+def require_form(spec: str) -> None:
+    """RecipeError for what is no SPEC; nothing is looked for."""
+    name, _, version = spec.partition("==")
+    plain = name == "current" and not version
+    if plain or spec.startswith("path:") or name in DISTRIBUTION.values():
+        return
+    known = "current, tensorrt-rtx, tensorrt, tensorrt-rtx==VERSION, tensorrt==VERSION or path:PYTHON"
+    raise RecipeError(f"unknown toolchain {quoted(spec)}", hint=f"expected {known}")
+
+
 def find(spec: str) -> Toolchain:
     """Like :func:`resolve`, but nothing is started: of ``path:`` module and version stay empty."""
     if spec.startswith("path:"):
         return Toolchain(spec, _interpreter(spec), "", "")
+    require_form(spec)
     name, _, version = spec.partition("==")
     modules = {"current": tuple(DISTRIBUTION), **{dist: (module,) for module, dist in DISTRIBUTION.items()}}
-    if name not in modules or (version and name == "current"):
-        known = "current, tensorrt-rtx, tensorrt, tensorrt-rtx==VERSION, tensorrt==VERSION or path:PYTHON"
-        raise RecipeError(f"unknown toolchain {quoted(spec)}", hint=f"expected {known}")
     for module in modules[name]:
         installed = _installed_version(module)
         if installed is not None and (not version or version == installed):

@@ -288,16 +288,16 @@ def test_why_says_what_changed_from_what_to_what(recipe: Path, tmp_path: Path, c
 def test_cache_lists_prunes_and_verifies(recipe: Path, tmp_path: Path, cli: Callable[..., Cli]) -> None:
     store = tmp_path / "store"
     run(recipe, store)
-    listed = cli("cache", "--store", store, "list").out
+    listed = cli("cache", "list", "--store", store).out
     assert "toy     build" in listed
-    assert cli("cache", "--store", store, "verify").out.startswith("no fault in 13 results")
+    assert cli("cache", "verify", "--store", store).out.startswith("no fault in 13 results")
     [some] = [path for path in (store / "entries").rglob("*.json")][:1]
     some.write_text(some.read_text()[:-5])
-    damaged = cli("cache", "--store", store, "verify")
+    damaged = cli("cache", "verify", "--store", store)
     assert damaged.code == 1
     assert "is damaged" in damaged.out
-    assert cli("cache", "--store", store, "prune", "--max-size", "1 parsec").code == 2
-    assert cli("cache", "--store", store, "prune", "--max-size", "0").out.startswith("12 results removed")
+    assert cli("cache", "prune", "--store", store, "--max-size", "1 parsec").code == 2
+    assert cli("cache", "prune", "--store", store, "--max-size", "0").out.startswith("12 results removed")
     _, ran = run(recipe, store)
     assert len(ran) == 15
 

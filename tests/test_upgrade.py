@@ -86,6 +86,8 @@ def test_without_a_lock_the_old_version_must_be_named(recipe: Path, tmp_path: Pa
     assert done.code == 1
     assert "give --from SPEC" in done.err + str(upgraded(tmp_path))
     assert cli("upgrade", "--to", "current").code == 2
+    assert "unknown toolchain 'rtx-2'" in cli("upgrade", recipe, "--to", "rtx-2").err
+    assert cli("prune", recipe, "--toolchain", "rtx-2").code == 2
     shutil.copytree(recipe.parent, tmp_path / "other" / "toy")
     twice = cli("upgrade", recipe.parent, tmp_path / "other" / "toy", "--to", "current")
     assert twice.code == 2

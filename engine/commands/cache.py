@@ -31,22 +31,26 @@ class _Size(click.ParamType[int]):
         return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
-@click.group("cache")
-@click.option(
+def _opened(context: click.Context, option: click.Parameter, value: Path | None) -> Store:
+    return Store.open(value or default_folder())
+
+
+_store = click.option(
     "--store",
-    "folder",
     type=click.Path(path_type=Path, file_okay=False),
+    callback=_opened,
     help=f"Folder of the store; otherwise ${VARIABLE} or the user's cache folder.",
 )
-@click.pass_context
-def command(context: click.Context, folder: Path | None) -> None:
+
+
+@click.group("cache")
+def command() -> None:
     """The stored results of steps: what there is, keeping it small, and whether it is whole."""
-    context.obj = Store.open(folder or default_folder())
 
 
 @command.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
-@click.pass_obj
+@_store
 def list_(store: Store, as_json: bool) -> Exit:
     """List the stored results, the last used first."""
     found = care.entries(store)
@@ -71,7 +75,7 @@ def list_(store: Store, as_json: bool) -> Exit:
 
 @command.command("prune")
 @click.option("--max-size", type=_Size(), default=care.DEFAULT_SIZE, help="Such as 500M or 20G; 0 empties it.")
-@click.pass_obj
+@_store
 def prune(store: Store, max_size: int) -> Exit:
     """Remove the results that were not used for longest, until the rest fits."""
     done = care.prune(store, max_size)
@@ -81,7 +85,7 @@ def prune(store: Store, max_size: int) -> Exit:
 
 
 @command.command("verify")
-@click.pass_obj
+@_store
 def verify(store: Store) -> Exit:
     """Read every stored file; remove what is not as it was written. Exits 1 when there was any."""
     faults = care.verify(store)

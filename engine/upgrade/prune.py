@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from engine import diagnosing, formatting, intake, recipe_patch
+from engine import diagnosing, formatting, intake, recipe_patch, toolchain
 from engine.errors import RecipeError
 from engine.plan import Plan
 from engine.recipe import LoadedRecipe
@@ -53,6 +53,7 @@ def prune(path: Path, spec: str, out: Path | None, how: How, say: Say, write: bo
 
     With ``write`` its file loses those lines. RecipeError where lists of another file would have to change.
     """
+    toolchain.require_form(spec or "current")
     loaded, plan = intake.make_plan(path)
     file = Path(loaded.document.file)
     parts = _parts(loaded, plan)

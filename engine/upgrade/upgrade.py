@@ -33,8 +33,10 @@ class Task:
 
 
 def tasks(recipes: Sequence[Path], before: str, after: str, out: Path) -> list[Task]:
-    """One for each recipe, or folder that holds one. RecipeError where two would write into one folder, or none is."""
+    """One for each recipe, or folder that holds one. RecipeError for a bad SPEC, and where two have one name."""
     files = [path / "recipe.yaml" if path.is_dir() else path for path in recipes]
+    for spec in filter(None, (before, after)):
+        toolchain.require_form(spec)
     if not files:
         raise RecipeError("no recipe to upgrade", hint="portwright upgrade recipes/* --to SPEC")
     names = [_name(file) for file in files]
