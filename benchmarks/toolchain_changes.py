@@ -142,8 +142,8 @@ def page(found: Found, command: str) -> str:
             f"initializers, each parsed and built as it is: {old} builds {sum(p.old.ok for p in found.pairs)}, {new} "
             f"{sum(p.new.ok for p in found.pairs)}. {sum(p.gained for p in found.pairs)} gained, "
             f"{sum(p.lost for p in found.pairs)} lost, {crashes} crashed a version.",
-            "Built without a GPU and for no single target; nothing was run, so this says nothing of results. A test may",
-            "use a newer opset than the old version was made for.",
+            "Built without a GPU and for no single target; nothing was run, so this says nothing of results. A test",
+            "may use a newer opset than the old version was made for.",
             "",
             _table(by_operator(found.pairs)),
             "",
