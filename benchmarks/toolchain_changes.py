@@ -21,13 +21,13 @@ from typing import Any
 
 import onnx
 
-from benchmarks.rewrites import operator
 from engine import refusals, toolchain, wording
 from engine.errors import RecipeError
 from engine.refusals import Answer, Question
 from engine.rules.suite import Case, cases, of_ops
 from engine.toolchain import Toolchain
 from engine.toolchains import capability, places
+from rewrites import operator
 
 
 @dataclass(frozen=True)
@@ -180,13 +180,13 @@ def main() -> int:
     options = parser.parse_args()
     if options.op and options.write:
         parser.error("--write needs all operators; leave --op out")
-    tests = of_ops(options.op) if options.op else cases()
-    if not tests:
-        raise SystemExit(f"no test has an operator {' or '.join(options.op)}")
     try:
         old, new = toolchain.resolve(options.old), toolchain.resolve(options.new)
     except RecipeError as error:
         raise SystemExit(str(error)) from error
+    tests = of_ops(options.op) if options.op else cases()
+    if not tests:
+        raise SystemExit(f"no test has an operator {' or '.join(options.op)}")
     found = compare(old, new, tests)
     if options.write:
         command = f"python benchmarks/toolchain_changes.py --old {options.old} --new {options.new} --write"
