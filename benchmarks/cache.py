@@ -27,6 +27,7 @@ RECIPE = ROOT / "recipes" / "minilm-l6"
 FOLDER = ROOT / "build" / "cache"
 OLIVE = [
     "olive-ai==0.13.0", "torch==2.13.0", "transformers", "onnx", "onnxruntime", "onnxscript", "onnxconverter-common",
+    "requests",  # it imports it and does not ask for it
 ]  # fmt: skip
 
 

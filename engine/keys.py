@@ -173,6 +173,11 @@ def _opset_limit(plan: Plan, digest: Digest) -> int | None:
         return None
 
 
+def _taken(plan: Plan, digest: Digest) -> int | None:
+    """An ONNX file is taken over only where the toolchain takes its opset."""
+    return _opset_limit(plan, digest) if plan.model.source == "onnx" else None
+
+
 @functools.cache
 def _cpu() -> str:
     try:
@@ -192,5 +197,6 @@ _MORE: Mapping[str, Callable[[Plan, Digest], Any]] = {
     "toolchain": _toolchain,
     "auto": lambda plan, digest: _toolchain(plan, digest) if plan.library else None,
     "opset_limit": _opset_limit,
+    "taken": _taken,
     "cpu": lambda plan, digest: _cpu(),
 }

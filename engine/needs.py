@@ -47,7 +47,7 @@ _BUILD = tuple(f"build.{name}" for name in ("target", "workspace_mib", "time_lim
 NEEDS: Mapping[str, Needs] = {
     "source": Needs((*_MODEL, "precision.floats"), (), (*_TORCH, *_RUNTIME), (READS, "files")),
     "export": Needs((*_MODEL, "opset", "exporter"), ("source",), (*_TORCH, *_RUNTIME, "onnxscript"),
-                    (READS, "files", "both", "opset_limit"), ("accept", "build")),
+                    (READS, "files", "both", "taken"), ("accept", "build")),
     "check": Needs(("model",), ("source", "export"), _ONNX, ("opset_limit",), ("build",)),
     "stress": Needs((*_MODEL, "stress"), ("source", "export"), (*_TORCH, *_RUNTIME), (READS, "files", "case_files")),
     "simplify": Needs(("simplify", "shapes"), (_SAMPLES, "export"), (*_RUNTIME, "onnxsim")),

@@ -298,7 +298,7 @@ def test_a_recipe_that_is_not_there_is_the_users_fault(tmp_path: Path) -> None:
 def test_an_interrupted_run_is_no_diagnosis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = write(SYNTHETIC[0], tmp_path)
     stopped = SimpleNamespace(record=SimpleNamespace(interrupted=True))
-    monkeypatch.setattr(diagnosing.route, "run", lambda *rest: stopped)
+    monkeypatch.setattr(diagnosing.route, "run", lambda *rest, **named: stopped)
     with pytest.raises(KeyboardInterrupt):
         diagnosing.diagnose(recipe, None, lambda event: None, write=False)
     assert "overrides" not in recipe.read_text()

@@ -238,6 +238,9 @@ def test_the_version_of_a_package_and_of_the_toolchain_count(monkeypatch: pytest
     monkeypatch.setattr(keys.toolchain, "_installed_version", lambda module: "1.5.0.114")
     changed = {step for step in needs.NEEDS if of(step, plan()) != before[step]}
     assert changed == {"build"}
+    monkeypatch.setattr(keys.toolchain, "_installed_version", lambda module: "1.4.0.76")  # takes older opsets only
+    changed = {step for step in needs.NEEDS if of(step, plan()) != before[step]}
+    assert changed == {"build", "check"}
 
 
 def test_an_engine_for_the_gpu_at_hand_has_no_key(monkeypatch: pytest.MonkeyPatch) -> None:

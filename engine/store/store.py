@@ -146,7 +146,7 @@ class Store:
         return plain if plain.get("format") == FORMAT else {}
 
     def _last(self, recipe: str) -> Path:
-        return self.last / f"{hashlib.sha256(os.path.abspath(recipe).encode()).hexdigest()}.json"
+        return self.last / f"{hashlib.sha256(os.fsencode(os.path.abspath(recipe))).hexdigest()}.json"
 
     def entry(self, key: str) -> Path:
         return self.entries / key[:2] / f"{key[2:]}.json"

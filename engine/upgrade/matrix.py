@@ -36,7 +36,7 @@ def run(path: Path, out: Path | None, how: How, say: Say) -> list[Cell]:
     specs: Sequence[str] = matrix.toolchains or (plan.build.toolchain,)
     targets: Sequence[str | None] = matrix.targets or (plan.build.target,)
     cells: list[Cell] = []
-    for spec, target in product(specs, targets):
+    for spec, target in product(dict.fromkeys(specs), dict.fromkeys(targets)):
         name = re.sub(r"[^\w.=-]+", "-", f"{spec}-{target or 'any'}").strip("-")
         (folder / name).mkdir(parents=True, exist_ok=True)
         planned = replace(plan, build=replace(plan.build, target=target))
